@@ -31,7 +31,7 @@ def propose(
     if judgement.rule:
         call = dataclasses.replace(call, rule=judgement.rule)
     if judgement.outcome == "deny":
-        return call, events.CallFailed(call.step, 0, _denied(judgement))
+        return call, events.CallFailed(call.step, 0, _denial(judgement))
     if judgement.outcome == "require":
         return call, _ask(state, _Attempt(call, seq, 1), judgement, authority, now)
     return call, None
@@ -59,7 +59,7 @@ def judge_again(
     policy = authority.catalog.current if authority.changed(opened.policy) else opened.policy
     judgement = authority.judge(state, call, policy)
     if judgement.outcome == "deny":
-        return [closed(opened, step, _denied(judgement), may_have_happened=may_have_happened)]
+        return [closed(opened, step, _denial(judgement), may_have_happened=may_have_happened)]
     if judgement.outcome == "require":
         return [_ask(state, _Attempt(call, opened.seq, attempt), judgement, authority, now)]
     return [events.CallJudged(step, judgement.policy, judgement.rule), *let_out(state, call, attempt, now, rules)]
@@ -81,7 +81,7 @@ def closed(opened: OpenStep, step: int, failure: events.Failure, *, may_have_hap
     return events.CallFailed(step, opened.attempt, failure)
 
 
-def _denied(judgement: Judgement) -> events.Failure:
+def _denial(judgement: Judgement) -> events.Failure:
     return events.Failure("denied", judgement.message or f"the rule {judgement.rule!r} denies it", judgement.rule)
 
 
@@ -257,7 +257,7 @@ def _edited(state: RunState, decided: events.ApprovalDecided, now: int, rules: R
     after.edit(step, decided.args, decided.key, after.head.seq, by=decided.actors)
     judgement = authority.judge(after, after.call(step), opened.policy)
     if judgement.outcome == "deny":
-        return reopened(state, step, now, rules, why=f"the edit is denied: {_denied(judgement).message}")
+        return reopened(state, step, now, rules, why=f"the edit is denied: {_denial(judgement).message}")
     attempt, maybe = question.event.attempt, opened.may_have_happened
     needed = question.event.requirement
     # Requesters are excluded, and the author of an edit counts as one: then other people must decide.
@@ -368,7 +368,7 @@ def foreseen(state: RunState, fresh: list[events.Event], now: int) -> RunState:
     return draft.after
 
 
-def _unverified(state: RunState, step: int, error: UnauthorisedError, now: int, rules: Rules) -> Ruling:
+def _on_bad_signature(state: RunState, step: int, error: UnauthorisedError, now: int, rules: Rules) -> Ruling:
     reason = error.fields.get("reason")
     if reason == "unknown_key":  # a key just published may be read after its first signature
         return Park(error.message, code="unauthorised")
@@ -377,7 +377,7 @@ def _unverified(state: RunState, step: int, error: UnauthorisedError, now: int, 
     return Refuse("unauthorised", error.message)
 
 
-def _unvoted(state: RunState, step: int, signed: Decision, now: int, rules: Rules) -> Ruling | None:
+def _on_votes(state: RunState, step: int, signed: Decision, now: int, rules: Rules) -> Ruling | None:
     """Ruling on a decision whose votes do not justify it; None if they do, or an executor is to check them."""
     assert rules.authority is not None, "only an authority has a catalog"
     (_, question), catalog = _open_question(state, step), rules.authority.catalog
@@ -398,10 +398,10 @@ def take_decision(state: RunState, decided: Decided, now: int, rules: Rules, *, 
     try:
         decision = rules.authority.open(decided.token)
     except UnauthorisedError as error:
-        return _unverified(state, step, error, now, rules)
+        return _on_bad_signature(state, step, error, now, rules)
     if reason := contradiction(state, step, decision):
         return Refuse("unauthorised", reason)
-    if (ruling := _unvoted(state, step, decision, now, rules)) is not None:
+    if (ruling := _on_votes(state, step, decision, now, rules)) is not None:
         return ruling
     _, question = _open_question(state, step)
     # The timer ends it. A later decision would otherwise count or not by which of the two is read first.

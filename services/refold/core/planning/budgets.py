@@ -84,23 +84,23 @@ def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservatio
         measures = [_Measure("usd", usage.nano_usd, limits.nano_usd), _Measure("tokens", usage.tokens, limits.tokens)]
         measures += [_Measure("calls", usage.calls, limits.calls), _Measure("seconds", ms, limits.ms)]
         if over := _first_beyond(100, measures):
-            return Found("stop", recorded, _spent(state, scope, over))
+            return Found("stop", recorded, _exhausted(state, scope, over))
         if (near := _first_beyond(limits.soft_percent, measures)) is None:
             continue
         if scope.run not in {*account.told, *reservation.told}:
             recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, limits.then))
-        judgement = _soft(judgement, scope, near, order, account)
+        judgement = _soften(judgement, scope, near, order, account)
     if judgement.failure is None and order.most is not None:
-        recorded.append(_most(order, order.attempt))
+        recorded.append(_reserve(order, order.attempt))
     return judgement
 
 
-def _soft(judgement: Found, scope: Scope, near: _Measure, order: Attempted, account: BudgetAccount) -> Found:
+def _soften(judgement: Found, scope: Scope, near: _Measure, order: Attempted, account: BudgetAccount) -> Found:
     """Judgement with the reaction of one more budget above its soft threshold: to ask outranks to degrade."""
     if scope.limits.then == "ask" and not account.passed:
-        return judgement._replace(outcome="ask", failure=_near(scope, near))
+        return judgement._replace(outcome="ask", failure=_close_to_limit(scope, near))
     if judgement.outcome == "go" and _may_degrade(order, near, scope.limits.then):
-        return judgement._replace(outcome="degrade", failure=replace(_near(scope, near), code=DEGRADE))
+        return judgement._replace(outcome="degrade", failure=replace(_close_to_limit(scope, near), code=DEGRADE))
     return judgement
 
 
@@ -112,7 +112,7 @@ def turned_away(order: Attempted, judgement: Found) -> list[events.Event]:
     failure, step = judgement.failure, order.call.step
     assert failure is not None, "what is refused has a reason"
     # Recorded, because the attempt may be dispatched later.
-    most = [] if order.most is None else [_most(order)]
+    most = [] if order.most is None else [_reserve(order)]
     if judgement.outcome == "ask":
         return [*most, *judgement.said, events.CallHeld(step, order.attempt - 1, failure)]
     if judgement.outcome == DEGRADE:
@@ -120,14 +120,14 @@ def turned_away(order: Attempted, judgement: Found) -> list[events.Event]:
     return [events.RunFailed(failure)]
 
 
-def _most(order: Attempted, attempt: int = 0) -> events.CallReserved:
+def _reserve(order: Attempted, attempt: int = 0) -> events.CallReserved:
     assert order.most is not None, "only of a call that is metered"
     return events.CallReserved(order.call.step, attempt, order.most.tokens, order.most.nano_usd, order.cheap)
 
 
 def kept_in(order: Attempted, blocked: events.Event) -> list[events.Event]:
     """Events of a call that is blocked or denied, with its largest cost for a later dispatch."""
-    return [blocked] if order.most is None or isinstance(blocked, events.CallFailed) else [_most(order), blocked]
+    return [blocked] if order.most is None or isinstance(blocked, events.CallFailed) else [_reserve(order), blocked]
 
 
 def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO_VALUES) -> list[events.Event]:
@@ -141,11 +141,11 @@ def bills(state: RunState, result: ToolResult, rules: Rules, values: Values = NO
         return []
     if (booked := account.booked.get((call, result.attempt))) is None:
         return []
-    amount = _taken(state, result, booked.amount, rules, values)
-    return [] if amount is None else [_billed(result, call, booked, amount, rules)]
+    amount = _amount_taken(state, result, booked.amount, rules, values)
+    return [] if amount is None else [_bill_of(result, call, booked, amount, rules)]
 
 
-def _taken(state: RunState, result: ToolResult, booked: Amount, rules: Rules, values: Values) -> Amount | None:
+def _amount_taken(state: RunState, result: ToolResult, booked: Amount, rules: Rules, values: Values) -> Amount | None:
     """Amount that an attempt took by its outcome; None if that is unknown."""
     if result.status == "completed":
         text = values.get((result.run_id, result.result), result.result)
@@ -158,7 +158,7 @@ def _taken(state: RunState, result: ToolResult, booked: Amount, rules: Rules, va
     return booked if pure and result.again and result.status in ("unknown", "broken") else None
 
 
-def _billed(result: ToolResult, call: int, booked: Booked, amount: Amount, rules: Rules) -> events.CallBilled:
+def _bill_of(result: ToolResult, call: int, booked: Booked, amount: Amount, rules: Rules) -> events.CallBilled:
     billed = events.CallBilled(result.step, call, result.attempt, amount.tokens, amount.nano_usd, twice=result.again)
     if not rules.app.windows:
         return billed
@@ -194,19 +194,19 @@ def narrowed(own: Spendable | None, requested: Spendable | None, *, root: str = 
     if own is None or requested is None:
         limits = own or requested or (Spendable() if root else None)
     else:
-        less = [_less(getattr(own, name), getattr(requested, name)) for name in ("tokens", "nano_usd", "calls", "ms")]
+        less = [_lower(getattr(own, name), getattr(requested, name)) for name in ("tokens", "nano_usd", "calls", "ms")]
         limits = replace(own, tokens=less[0], nano_usd=less[1], calls=less[2], ms=less[3])
     return replace(limits, root=root) if limits else None
 
 
-def _less(one: int, other: int) -> int:
+def _lower(one: int, other: int) -> int:
     # A request may contain a negative limit: it counts as none.
     return min(one, other) if one > 0 and other > 0 else max(one, other, 0)
 
 
 def deadline_of(limits: Spendable | None, requested_ms: int, now: int) -> int:
     """Deadline of a run by its request and its budget; 0: none."""
-    return _less(requested_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
+    return _lower(requested_ms, min(COUNTED_MOST, now + limits.ms) if limits and limits.ms else 0)
 
 
 def missed(state: RunState, now: int) -> events.RunFailed | None:
@@ -230,7 +230,7 @@ def _may_degrade(order: Attempted, near: _Measure, then: str) -> bool:
     return order.most is not None and not order.cheap and nothing_happened
 
 
-def _spent(state: RunState, scope: Scope, over: _Measure) -> Failure:
+def _exhausted(state: RunState, scope: Scope, over: _Measure) -> Failure:
     usage, limit = _amount_text(over.unit, over.usage), _amount_text(over.unit, over.limit)
     if scope.window:
         message = f"with this call all runs of {scope.run} take {usage} of their limit, {limit}"
@@ -242,7 +242,7 @@ def _spent(state: RunState, scope: Scope, over: _Measure) -> Failure:
     return Failure(BUDGET_CODES[over.unit], f"{message}; `refold run retry --{how}` gives that more", scope.run)
 
 
-def _near(scope: Scope, near: _Measure) -> Failure:
+def _close_to_limit(scope: Scope, near: _Measure) -> Failure:
     usage, limit = _amount_text(near.unit, near.usage), _amount_text(near.unit, near.limit)
     template = "it takes {} of the budget of run {}" if not scope.window else "{} are taken of the limit of {}"
     message = f"{template.format(usage, scope.run)}, {limit}: over {scope.limits.soft_percent} %"

@@ -58,7 +58,7 @@ _Commands = tuple[list[Command], list[Command]]
 """Requests, and tombstones of calls and of their questions."""
 
 
-def _end(state: RunState, event: events.Terminal, last_seq: int) -> _Commands:
+def _close_run(state: RunState, event: events.Terminal, last_seq: int) -> _Commands:
     """Outcome of a run that is over, and tombstones of its open calls and questions."""
     if isinstance(event, events.RunFailed) and state.retried.at > last_seq:
         # A retried run reports its next end, and makes other calls.
@@ -73,7 +73,7 @@ def _end(state: RunState, event: events.Terminal, last_seq: int) -> _Commands:
     return [outcome(state)], closed
 
 
-def _signal(state: RunState, event: events.SignalSent, last_seq: int) -> _Commands:
+def _send_signal(state: RunState, event: events.SignalSent, last_seq: int) -> _Commands:
     target, name = RunId(event.run_id), signal_id(state.run_id, event.step)
     actor = (state.request or NO_REQUEST).requester
     signal = RunSignal(target, name, "signal", event.data, actor, name=event.name)
@@ -131,10 +131,10 @@ def _withdraw_given_up(state: RunState, event: events.StepGivenUp, last_seq: int
 
 
 _BY_EVENT: dict[type, Callable[[RunState, Any, int], _Commands]] = {
-    events.SignalSent: _signal,
+    events.SignalSent: _send_signal,
     events.ApprovalEscalated: _ask_others,
     events.StepGivenUp: _withdraw_given_up,
-    **dict.fromkeys(END_STATUSES, _end),
+    **dict.fromkeys(END_STATUSES, _close_run),
 }
 
 

@@ -32,7 +32,7 @@ class ForkAsked(NamedTuple):
 
 def fork_asked(order: RunOperation) -> ForkAsked:
     """Parse the content of a fork request. **Raises** MalformedError."""
-    source, edit, tool, reason = _parsed(order.data)
+    source, edit, tool, reason = _fork_data(order.data)
     if "." in order.run_id or order.run_id == source.run_id:
         raise MalformedError(f"a fork of {source.run_id} is a run of its own: {order.run_id} is a child, or the same")
     if type(source.seq) is not int or not isinstance(reason, str) or not isinstance(edit, dict | None):
@@ -42,7 +42,7 @@ def fork_asked(order: RunOperation) -> ForkAsked:
     return ForkAsked(source, canonical.dumps(edit) if tool else "", tool, reason)
 
 
-def _parsed(text: str) -> tuple[ForkedFrom, Any, Any, Any]:
+def _fork_data(text: str) -> tuple[ForkedFrom, Any, Any, Any]:
     try:
         data = canonical.parse(text)
         source = ForkedFrom(run_id(data["source"]), data["at"], bytes.fromhex(data["head"]))
@@ -53,7 +53,7 @@ def _parsed(text: str) -> tuple[ForkedFrom, Any, Any, Any]:
 
 def lacks_history(state: RunState | None, request: ForkAsked) -> bool:
     """True if a run is this fork, or may become it, and its copied history is incomplete."""
-    return state is None or (state.copying and _is_of(state, request) and state.head.seq < request.source.seq)
+    return state is None or (state.copying and _is_this_fork(state, request) and state.head.seq < request.source.seq)
 
 
 def kept_for(request: ForkAsked, history: list[Entry]) -> list[Entry]:
@@ -83,11 +83,11 @@ def fork_digest(request: ForkAsked) -> str:
 
 
 def copy_of(entry: Entry, request: ForkAsked, run: RunId, before: RunState | None) -> Entry:
-    fresh = [_request(event, request) if isinstance(event, events.RunRequested) else event for event in entry.events]
+    fresh = [_for_fork(event, request) if isinstance(event, events.RunRequested) else event for event in entry.events]
     return replace(entry, run_id=run, prev=before.head.id if before else b"", events=fresh)
 
 
-def _request(event: events.RunRequested, request: ForkAsked) -> events.RunRequested:
+def _for_fork(event: events.RunRequested, request: ForkAsked) -> events.RunRequested:
     budget = replace(event.budget, root="") if event.budget else None
     lineage = [*(event.forked.lineage if event.forked else []), request.source.run_id]
     return replace(
@@ -108,7 +108,7 @@ def fork(state: RunState | None, order: RunOperation, now: int, rules: Rules) ->
     except (MalformedError, UsageError) as error:
         return Refuse("malformed", error.message)
     own = state.request.forked if state and state.request else None
-    if state is None or not _is_of(state, request):
+    if state is None or not _is_this_fork(state, request):
         run, seq = request.source.run_id, request.source.seq
         return Refuse("conflict", f"run {order.run_id} exists, and is not this fork of {run} at {seq}")
     if own is None or not state.copying:  # a finished run may have only its digest
@@ -127,7 +127,7 @@ def frees(state: RunState, fresh: list[events.Event]) -> bool:
     return isinstance(first, events.RunForked) and all(pause.role == PARENT for pause in state.paused)
 
 
-def _is_of(state: RunState, request: ForkAsked) -> bool:
+def _is_this_fork(state: RunState, request: ForkAsked) -> bool:
     return state.request is not None and state.request.request_digest == fork_digest(request)
 
 

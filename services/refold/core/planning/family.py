@@ -27,20 +27,20 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
         if type(event) not in FOR_OTHERS:
             continue
         if isinstance(event, events.ChildStarted):
-            yield _start(state, event.step, child_id(state.run_id, event.step), event)
+            yield _child_request(state, event.step, child_id(state.run_id, event.step), event)
         elif isinstance(event, events.EventPublished):
             for number, agent in enumerate(event.agents, start=1):
                 started = events.ChildStarted(event.step, agent, event.data, outlives=True)
-                yield _start(state, 0, child_id(state.run_id, event.step, number), started)
+                yield _child_request(state, 0, child_id(state.run_id, event.step, number), started)
         elif isinstance(event, events.RunForked):
             if not isinstance(entry.events[-1], events.Terminal):  # a fork that ends at once begins nothing
                 yield from _begin_again(state)
         elif isinstance(event, events.StepGivenUp):
-            yield from _left(state, event.step, "has given it up")
+            yield from _leave_child(state, event.step, "has given it up")
         elif isinstance(event, events.RunPaused | events.RunUnpaused):
             yield from _paused(state, entry.seq)
         elif isinstance(event, events.Terminal):
-            yield from _ended(state, event)
+            yield from _end_messages(state, event)
 
 
 _OF_CHILDREN = (events.ChildStarted, events.EventPublished, events.RunForked, events.StepGivenUp)
@@ -56,7 +56,7 @@ def origin_of(state: RunState) -> Origin | None:
 def ended_before(child: RunState, origin: Origin) -> ChildEnded:
     """End of a child, for a parent that starts to wait after it."""
     if child.end is not None:
-        return ChildEnded(origin.parent, origin.step, child.status, *_outcome(child.end), *_billed(child, origin))
+        return ChildEnded(origin.parent, origin.step, child.status, *_ending(child.end), *_usage(child, origin))
     if child.status == "completed":
         return ChildEnded(origin.parent, origin.step, child.status, UNREAD, None)
     # A row has neither failure nor result.
@@ -110,7 +110,7 @@ def further_above(ended: ChildEnded) -> ChildEnded | None:
     return dataclasses.replace(ended, run_id=parent, child=ended.child or child_id(ended.run_id, ended.step))
 
 
-def _start(state: RunState, step: int, child: RunId, started: events.ChildStarted) -> Start:
+def _child_request(state: RunState, step: int, child: RunId, started: events.ChildStarted) -> Start:
     parent_request = state.request
     assert parent_request is not None, "a run that starts others was requested"
     # The requester of the first run is that of its whole family, and the signed request is shown with each run.
@@ -155,16 +155,16 @@ def requested_digest(content: str) -> str:
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _ended(state: RunState, event: events.Terminal) -> Iterator[FamilyMessage]:
+def _end_messages(state: RunState, event: events.Terminal) -> Iterator[FamilyMessage]:
     if (origin := origin_of(state)) is not None and origin.step:
         # The state may be a later one, and the run may have been retried since.
         status = END_STATUSES[type(event)]
-        yield ChildEnded(origin.parent, origin.step, status, *_outcome(event), *_billed(state, origin))
+        yield ChildEnded(origin.parent, origin.step, status, *_ending(event), *_usage(state, origin))
     for step in sorted(state.open):
-        yield from _left(state, step, f"is {state.status}")
+        yield from _leave_child(state, step, f"is {state.status}")
 
 
-def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
+def _usage(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
     account = None if origin.outlives else child.account
     return (account.used, account.limits.root) if account else (None, "")
 
@@ -172,7 +172,7 @@ def _billed(child: RunState, origin: Origin) -> tuple[events.Used | None, str]:
 def _begin_again(state: RunState) -> Iterator[FamilyMessage]:
     for step, started in _waited_for(state):
         if started.outlives or not state.over:  # the state may be a later one
-            yield _start(state, step, child_id(state.run_id, step), started)
+            yield _child_request(state, step, child_id(state.run_id, step), started)
 
 
 def _paused(state: RunState, seq: int) -> Iterator[FamilyMessage]:
@@ -187,13 +187,13 @@ def _waited_for(state: RunState) -> Iterator[tuple[int, events.ChildStarted]]:
             yield step, started
 
 
-def _left(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:
+def _leave_child(state: RunState, step: int, why: str) -> Iterator[FamilyMessage]:
     started = state.steps[step - 1]
     if isinstance(started, events.ChildStarted) and not started.outlives:
         yield left(child_id(state.run_id, step), state.run_id, why)
 
 
-def _outcome(event: events.Terminal) -> tuple[str, events.Failure | None]:
+def _ending(event: events.Terminal) -> tuple[str, events.Failure | None]:
     if isinstance(event, events.RunCompleted):
         return event.result, None
     if isinstance(event, events.RunFailed):

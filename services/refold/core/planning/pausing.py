@@ -66,7 +66,7 @@ def take_note(state: RunState, command: RunSignal | RunOperation, at_ms: int, ru
     if isinstance(data, Refuse):
         return data
     if isinstance(command, RunSignal):
-        role, why = REQUESTER, not_own(state, command, at_ms, rules) or _of_another(state, command, data)
+        role, why = REQUESTER, not_own(state, command, at_ms, rules) or _wrong_note_id(state, command, data)
         if why:
             return Refuse(OPERATORS_ONLY, why)
     note = data.get("note")
@@ -84,7 +84,7 @@ def _is_note(note: object) -> TypeGuard[str]:
     return isinstance(note, str) and bool(note.strip()) and len(note) <= REASON_CHARS
 
 
-def _of_another(state: RunState, signal: RunSignal, data: dict[str, object]) -> str:
+def _wrong_note_id(state: RunState, signal: RunSignal, data: dict[str, object]) -> str:
     # A token does not cover the signal id: a reader of it could send the note again under another id.
     return "its token is of another note" if is_signed(state) and data.get("id") != signal.signal_id else ""
 
@@ -113,7 +113,7 @@ def take_word(state: RunState, order: RunSignal | RunOperation, now: int, rules:
     data = command_content(order)
     if isinstance(data, Refuse):
         return data
-    if _is_old(state, role, sent, signed):
+    if _is_superseded(state, role, sent, signed):
         return Ignore("it was heard before, or something was said since")
     if order.kind == RESUME:
         return _resume(state, events.RunUnpaused(order.actor, role, *sent, signed), now, rules)
@@ -133,7 +133,7 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
     return go_on(state, over, now, rules)
 
 
-def _is_old(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
+def _is_superseded(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
     last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
     # A request comes again after lost positions, a signed one also by replay. A user's request never overtakes an
     # operator's.

@@ -50,7 +50,7 @@ def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> R
         return Refuse("conflict", f"run {state.run_id} has failed before its request was in the log: start another")
     if (refused := child_refusal(state)) is not None:
         return Refuse("conflict", ": ".join(refused))
-    retried = _retried(state, operation, rules)
+    retried = _retry_event(state, operation, rules)
     if isinstance(retried, Refuse):
         return retried
     fresh: list[events.Event] = [retried]
@@ -61,7 +61,7 @@ def retry(state: RunState, operation: RunOperation, now: int, rules: Rules) -> R
     return fresh + renewed(state, fresh, now, rules)
 
 
-def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.RunRetried | Refuse:
+def _retry_event(state: RunState, operation: RunOperation, rules: Rules) -> events.RunRetried | Refuse:
     try:
         data = canonical.parse(operation.data) or {}
         numbers = {name: data.get(name, 0) for name in ("from", *LIMITS)}
@@ -72,7 +72,7 @@ def _retried(state: RunState, operation: RunOperation, rules: Rules) -> events.R
     step, reason = numbers.pop("from"), data.get("reason", "")
     if step > len(state.steps) or not state.retried.counts(step):
         return Refuse("conflict", f"run {state.run_id} has no step {step} that counts: `refold run show` lists them")
-    edit = _edit(state, step, data.get("edit"), rules)
+    edit = _edited_args(state, step, data.get("edit"), rules)
     if isinstance(edit, Refuse):
         return edit
     again, numbers["history_bytes"] = [] if step else _failed(state), numbers.pop("bytes")
@@ -84,7 +84,7 @@ def _is_limit(name: str, number: object) -> bool:
     return type(number) is int and number >= (-1 if name == "deadline_ms" else 0)  # -1: no deadline
 
 
-def _edit(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
+def _edited_args(state: RunState, step: int, edit: object, rules: Rules) -> str | Refuse:
     if edit is None:
         return ""
     call = state.steps[step - 1] if step else None
@@ -109,11 +109,11 @@ def _failed(state: RunState) -> list[int]:
     return [
         step
         for step, (_, outcome, _) in settled
-        if step < stays.first and isinstance(outcome, events.CallFailed) and _may_go_out(state.call(step), outcome)
+        if step < stays.first and isinstance(outcome, events.CallFailed) and _may_repeat(state.call(step), outcome)
     ]
 
 
-def _may_go_out(call: events.CallProposed, failed: events.CallFailed) -> bool:
+def _may_repeat(call: events.CallProposed, failed: events.CallFailed) -> bool:
     return failed.failure.code not in (BY_HUMANS | HAPPENED if call.key_window_ms else BY_HUMANS)
 
 

@@ -53,14 +53,14 @@ def check_match(match: object) -> None:
 def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -> Ruling:
     """Ruling on a signal to a run that is not over. **Units**: `at_ms`, its append time."""
     signal = events.SignalReceived(message.signal_id, message.name, message.data, message.actor)
-    if (earlier := _received(state, signal.signal_id)) is not None:
+    if (earlier := _signal_received(state, signal.signal_id)) is not None:
         if (earlier.name, earlier.data) == (signal.name, signal.data):
             return Ignore("the signal was received before")
         return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
     if state.unseen:
         taken, failures, signal = 0, list[events.Event](), dataclasses.replace(signal, sent_ms=at_ms)
     else:
-        taken, failures = _offer(state, signal, at_ms)
+        taken, failures = _offer_to_waits(state, signal, at_ms)
     if taken:
         return [signal, *failures, events.WaitEnded(taken, signal.signal_id)]
     size = signal_bytes(signal)
@@ -72,7 +72,7 @@ def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -
     return [events.SignalDropped(signal.signal_id, signal.name, size, signal.actor), *failures]
 
 
-def _offer(state: RunState, signal: events.SignalReceived, at_ms: int) -> tuple[int, list[events.Event]]:
+def _offer_to_waits(state: RunState, signal: events.SignalReceived, at_ms: int) -> tuple[int, list[events.Event]]:
     """First open wait that takes a signal, 0 if none does, and the failed matches to record."""
     failures: list[events.Event] = []
     for step in state.mail.waits.get(signal.name, ()):
@@ -80,7 +80,7 @@ def _offer(state: RunState, signal: events.SignalReceived, at_ms: int) -> tuple[
             break
         wait, opened = state.steps[step - 1], state.open[step]
         assert isinstance(wait, events.WaitStarted), "only waits are in a mailbox"
-        if _is_past(opened, at_ms):
+        if _is_due_by(opened, at_ms):
             continue
         result = matches(wait, signal)
         if result is True:
@@ -98,7 +98,7 @@ def find_kept(
     failures: list[events.MatchFailed] = []
     opened = state.open.get(wait.step)
     for _, came_ms, signal in state.mail.named(wait.name):
-        if signal.signal_id in used or (opened and _is_past(opened, came_ms)):
+        if signal.signal_id in used or (opened and _is_due_by(opened, came_ms)):
             continue
         result = matches(wait, signal)
         if result is True:
@@ -139,8 +139,8 @@ def take_answer(state: RunState, answer: RunSignal, at_ms: int) -> Ruling:
         return Refuse("unknown_callback", f"run {state.run_id} has made no callback with this token")
     opened, subject = state.open.get(step), f"the callback {callback.name} of run {state.run_id}"
     if opened is None:
-        return _closed(state, step, answer, subject)
-    if _is_past(opened, at_ms):
+        return _on_closed_callback(state, step, answer, subject)
+    if _is_due_by(opened, at_ms):
         return Refuse("closed", f"{subject} was valid until {opened.due_ms}, and this came later")
     if answer.failure:
         failure = events.Failure("callback_failed", answer.failure)
@@ -150,7 +150,7 @@ def take_answer(state: RunState, answer: RunSignal, at_ms: int) -> Ruling:
     return [events.CallbackCompleted(step, answer.data, answer.key, answer.actor)]
 
 
-def _closed(state: RunState, step: int, answer: RunSignal, subject: str) -> Ruling:
+def _on_closed_callback(state: RunState, step: int, answer: RunSignal, subject: str) -> Ruling:
     at_ms, outcome, _ = state.outcomes.get(step, (0, None, 0))
     if isinstance(outcome, events.WaitExpired):
         return Refuse("closed", f"{subject} expired at {at_ms}, nobody having answered")
@@ -169,7 +169,7 @@ def _closed(state: RunState, step: int, answer: RunSignal, subject: str) -> Ruli
     return Refuse("conflict", f"{subject} was {how} before{by} at {at_ms}{key}: its first answer counts")
 
 
-def _received(state: RunState, signal_id: str) -> events.SignalReceived | None:
+def _signal_received(state: RunState, signal_id: str) -> events.SignalReceived | None:
     if (entry := state.mail.kept.get(signal_id)) is not None:
         return entry.signal
     step = state.mail.taken.get(signal_id)
@@ -177,7 +177,7 @@ def _received(state: RunState, signal_id: str) -> events.SignalReceived | None:
     return outcome if isinstance(outcome, events.SignalReceived) else None
 
 
-def _is_past(opened: OpenStep, at_ms: int) -> bool:
+def _is_due_by(opened: OpenStep, at_ms: int) -> bool:
     return 0 < opened.due_ms <= at_ms
 
 

@@ -57,14 +57,14 @@ def called(state: RunState) -> None:
     state.account = account._replace(spent=account.spent.plus(one), own=account.own.plus(one))
 
 
-def proposed(state: RunState, event: events.CallProposed) -> None:
+def count_equal(state: RunState, event: events.CallProposed) -> None:
     assert state.account is not None, "nothing is counted of a run without an account"
     if state.account.limits.same:
         name, counts = call_digest(event.tool, event.args), state.account.asked
         state.account = state.account._replace(asked=counts.set(name, counts.get(name, 0) + 1))
 
 
-def raised(state: RunState, event: events.RunRetried) -> None:
+def raise_limits(state: RunState, event: events.RunRetried) -> None:
     if state.account is None or not (event.tokens or event.nano_usd or event.calls):
         return
     was = state.account.limits

@@ -11,7 +11,7 @@ from refold.core.ids import EntryId, RunId, child_id
 from refold.core.run import redrive
 from refold.core.run.account import BudgetAccount, of_budget
 from refold.core.run.chain import Head
-from refold.core.run.counting import add_child, billed, called, let_on, proposed, raised, reached, reserved
+from refold.core.run.counting import add_child, billed, called, count_equal, let_on, raise_limits, reached, reserved
 from refold.core.run.pausing import paused, unpaused
 from refold.core.run.state import END_STATUSES, SENT_BACK, Asked, OpenStep, RunState, StepPhase
 from refold.core.run.waiting import TRANSITIONS as OF_WAITS
@@ -131,7 +131,7 @@ def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int)
     policy = state.request.policy if state.request is not None else ""
     state.keep(state.number(event, seq), OpenStep("proposed", seq, policy=policy))
     if state.account is not None:
-        proposed(state, event)
+        count_equal(state, event)
     if event.step == state.retried.edit[0]:
         state.take_edit(event.step)
 
@@ -256,7 +256,7 @@ def _child_over(state: RunState, event: events.ChildCompleted, seq: int, at_ms: 
 
 def _retried(state: RunState, event: events.RunRetried, seq: int, at_ms: int) -> None:
     redrive.retried(state, event, seq, at_ms)
-    raised(state, event)
+    raise_limits(state, event)
 
 
 def _forked(state: RunState, event: events.RunForked, seq: int, at_ms: int) -> None:
