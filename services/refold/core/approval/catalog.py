@@ -22,6 +22,22 @@ from refold.core.wire import canonical, codec
 HALT = "halt"
 SCOPES = ("all", "agent", "tool", "pool", "requester")
 
+HALT_ALL = f"{HALT}/all"
+
+COMPILED = 16
+"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at use, 0.07 ms a rule."""
+
+_MOST_COMPILED = 1_024
+"""Cached digests of valid policies, 64 bytes each."""
+
+
+CURRENT, ROLES_ENTRY = "current", "roles"
+UNREADABLE = "unreadable"
+"""Digest of an unreadable policy in force. No policy has it, so calls are left to people."""
+
+ROLE, HANDED_ON = "role:", "handed:"
+"""Prefix of a role among approvers; prefix of a delegation in `Cast.via`."""
+
 
 def halt_name(scope: str, name: str = "") -> str:
     """Name of a halt entry. **Raises** UsageError for an unknown scope."""
@@ -53,14 +69,6 @@ class Halts:
         halt_name(scope, name)
         others = {place: why for place, why in self.by_name.items() if place != (scope, spelt(name))}
         return Halts(others if reason is None else {**others, (scope, spelt(name)): reason})
-
-
-CURRENT, ROLES_ENTRY = "current", "roles"
-UNREADABLE = "unreadable"
-"""Digest of an unreadable policy in force. No policy has it, so calls are left to people."""
-
-ROLE, HANDED_ON = "role:", "handed:"
-"""Prefix of a role among approvers; prefix of a delegation in `Cast.via`."""
 
 
 def is_person(name: str) -> bool:
@@ -120,15 +128,6 @@ class Roles:
             if not is_person(name):
                 raise UsageError(no_person(name), hint="name each person, not a role")
         return Roles({str(role): frozenset(people) for role, people in roles.items()}, frozenset(revoked))
-
-
-HALT_ALL = halt_name("all")
-
-COMPILED = 16
-"""Compiled policies per process: 3 MiB for 1,000 rules. An evicted one is compiled again at use, 0.07 ms a rule."""
-
-_MOST_COMPILED = 1_024
-"""Cached digests of valid policies, 64 bytes each."""
 
 
 @lru_cache(COMPILED)

@@ -33,6 +33,9 @@ AS_ASKED = (
 
 _SHOWN_AS_EDIT = "edit:"
 
+_NOTHING_MORE: dict[str, Any] = {"edited": "", "result": "", "message": "", "grant": None}
+
+
 SKEW_MS = 300_000
 """Tolerated clock difference between signer and verifier."""
 
@@ -186,9 +189,6 @@ class Content(TypedDict, total=False):
     grant: Grant | None
     tokens: tuple[str, ...]
     given: str
-
-
-_NOTHING_MORE: dict[str, Any] = {"edited": "", "result": "", "message": "", "grant": None}
 
 
 def build(

@@ -32,6 +32,23 @@ UNRULED = "fallback"
 FALLBACK = Requirement([], expires_ms=86_400_000)
 """Defaults of a fallback: people have a day."""
 
+REQUIREMENT_FIELDS = (
+    *("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message"),
+    "remember",
+)
+DOUBT_FIELDS = ("approvers", "quorum", "not_requester", "escalate", "message")
+"""Fields of the requirement for doubts: it never expires, and each call is settled by itself."""
+
+ON_EXPIRY = ("reject", "escalate", "fail")
+MAX_MESSAGE = 2_000
+MAX_APPROVERS = 100
+MAX_USES = 1_000
+MAX_MS = 3_650 * 86_400_000
+"""Ten years. A run may wait for months; a longer time is a mistake."""
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -266,24 +283,6 @@ def _rule(content: Any) -> Rule:
     if content[outcome] is not True:
         raise wrong("allow", "it is not true", "a rule that does not allow denies: deny: MESSAGE")
     return Rule(name, condition, outcome)
-
-
-REQUIREMENT_FIELDS = (
-    *("approvers", "quorum", "not_requester", "expires", "on_expiry", "escalate", "valid", "message"),
-    "remember",
-)
-DOUBT_FIELDS = ("approvers", "quorum", "not_requester", "escalate", "message")
-"""Fields of the requirement for doubts: it never expires, and each call is settled by itself."""
-
-ON_EXPIRY = ("reject", "escalate", "fail")
-MAX_MESSAGE = 2_000
-MAX_APPROVERS = 100
-MAX_USES = 1_000
-MAX_MS = 3_650 * 86_400_000
-"""Ten years. A run may wait for months; a longer time is a mistake."""
-
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)\Z", re.ASCII)
 
 
 def read_requirement(

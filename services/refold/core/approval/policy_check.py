@@ -20,6 +20,13 @@ from refold.core.ids import approval_id, depth_of
 from refold.core.messages import ApprovalRequest, ToolRequest
 from refold.core.wire import canonical
 
+_AS_GIVEN: tuple[str, ...] = ("run", "tool", "version", "schema", "effect", "args", "environment")
+_AS_GIVEN += ("policy", "verdict", "votes", "message")
+"""Fields of a decision by a grant that equal those of the decision that gave it."""
+
+_MAY_CHANGE = ("unentitled", "handed_on")
+"""Objections that may arise later: the voter has lost a right since."""
+
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
     """True if the policy may have asked for exactly this requirement."""
@@ -90,14 +97,6 @@ def of_request(policy: Policy, request: ApprovalRequest, tool: ToolFacts | None,
         "tool.version": request.version,
     }
     return judge_partially(policy, facts | ({"tool.tags": list(tool.tags)} if tool else {}))
-
-
-_AS_GIVEN: tuple[str, ...] = ("run", "tool", "version", "schema", "effect", "args", "environment")
-_AS_GIVEN += ("policy", "verdict", "votes", "message")
-"""Fields of a decision by a grant that equal those of the decision that gave it."""
-
-_MAY_CHANGE = ("unentitled", "handed_on")
-"""Objections that may arise later: the voter has lost a right since."""
 
 
 def unfounded(decided: Decision, catalog: Catalog) -> Refusal | None:

@@ -32,6 +32,13 @@ _KID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]*\Z")
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
+_P: Final = 2**255 - 19
+_D: Final = -121665 * pow(121666, -1, _P) % _P
+
+
+WITHDRAWN = frozenset({"revoked", "retired"})
+"""Reasons of `verified` for keys that signed and no longer may: no forgery, so people are asked again."""
+
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
@@ -88,10 +95,6 @@ class KeyRing(dict[str, PublicKey]):
 
 def platform_of(keys: Mapping[str, PublicKey]) -> str:
     return keys.platform if isinstance(keys, KeyRing) else ""
-
-
-WITHDRAWN = frozenset({"revoked", "retired"})
-"""Reasons of `verified` for keys that signed and no longer may: no forgery, so people are asked again."""
 
 
 def sign(payload: Mapping[str, Any], key: SigningKey) -> str:
@@ -240,10 +243,6 @@ def _typ(use: str) -> str:
 
 def _refused(reason: Reason, message: str) -> UnauthorisedError:
     return UnauthorisedError(message, reason=reason)
-
-
-_P: Final = 2**255 - 19
-_D: Final = -121665 * pow(121666, -1, _P) % _P
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,13 @@ from refold.core.run.state import Asked, OpenStep, RunState
 from refold.core.wire import canonical
 from refold.core.wire.canonical import hex_digest, idempotency_key
 
+_AS_REQUESTED = ("attempt", "covers", "environment", "version", "schema", "policy", "rule", "requirement", "about")
+"""Fields that a question copies from its `ApprovalRequested`."""
+
+CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
+"""Outcome of a call by verdict on its doubt. To approve another attempt is to state that the first had no effect."""
+VERDICTS_ON_DOUBT = {outcome: verdict for verdict, outcome in CAME.items()}
+
 
 def propose(
     state: RunState, call: events.CallProposed, authority: Authority, now: int, *, seq: int, ahead: int
@@ -119,10 +126,6 @@ def _ask(state: RunState, of: _Attempt, judged: Judgement, authority: Authority,
     before = opened or OpenStep("proposed", seq)
     request = question_of(state, call, before._replace(question=question, rounds=before.rounds + 1))
     return dataclasses.replace(event, question=named(request).question)
-
-
-_AS_REQUESTED = ("attempt", "covers", "environment", "version", "schema", "policy", "rule", "requirement", "about")
-"""Fields that a question copies from its `ApprovalRequested`."""
 
 
 def question_of(state: RunState, call: events.CallProposed, opened: OpenStep) -> ApprovalRequest:
@@ -314,11 +317,6 @@ def given_up(state: RunState, step: int, failure: events.Failure, *, why: str = 
 def unanswered(step: int, question: Asked, why: str = "") -> events.ApprovalDecided:
     """End of an approval without a decision; `why` is empty for an expiry."""
     return events.ApprovalDecided(step, question.seq, "expire", message=why, question=question.question)
-
-
-CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
-"""Outcome of a call by verdict on its doubt. To approve another attempt is to state that the first had no effect."""
-VERDICTS_ON_DOUBT = {outcome: verdict for verdict, outcome in CAME.items()}
 
 
 def ask_what_came(state: RunState, step: int, now: int, rules: Rules) -> list[events.Event]:

@@ -51,6 +51,14 @@ NEVER_ORDERED = "an executor sent a result, and no attempt was ordered"
 NOBODY_SETTLES = "only people whom a policy names under `doubt` can let a `once` call out again, and none is named"
 ONLY_PEOPLE_ANSWER = "only people whom the policy names under `doubt` may say a result: try it again, or let it fail"
 
+OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate", copying.FORK)
+"""Requests of operators on any run. Users may send the first four to their own runs."""
+
+OF_USERS = (*OPERATIONS[:4], "signal", "callback")
+
+_HOW = frozenset({"stored", "probed"})
+_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
+
 
 def decide(
     state: RunState | None,
@@ -199,15 +207,6 @@ def _start_again(state: RunState, message: Start, rules: Rules) -> Ruling:
 
 def _request_keys(rules: Rules) -> Mapping[str, PublicKey]:
     return rules.authority.catalog.roles.askers if rules.authority else {}
-
-
-OPERATIONS = ("cancel", PAUSE, RESUME, ANNOTATE, "resolve", "retry", "fail", "repair", "migrate", copying.FORK)
-"""Requests of operators on any run. Users may send the first four to their own runs."""
-
-OF_USERS = (*OPERATIONS[:4], "signal", "callback")
-
-_HOW = frozenset({"stored", "probed"})
-_STATUSES = frozenset({"completed", "failed", "broken", "unknown", "doubt", "unauthorised", INCOMPLETE})
 
 
 def _timer_due(state: RunState, message: Due, now: int, rules: Rules) -> Ruling:

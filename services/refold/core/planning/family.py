@@ -20,6 +20,9 @@ UNREAD = ""
 
 FamilyMessage = Start | ChildEnded | ParentEnded | PauseAbove
 
+_OF_CHILDREN = (events.ChildStarted, events.EventPublished, events.RunForked, events.StepGivenUp)
+FOR_OTHERS = frozenset((*_OF_CHILDREN, events.RunPaused, events.RunUnpaused, *END_STATUSES))
+
 
 def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMessage]:
     """Family messages of an accepted entry; `state` is the run's state after it, or a later one."""
@@ -41,10 +44,6 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
             yield from _paused(state, entry.seq)
         elif isinstance(event, events.Terminal):
             yield from _end_messages(state, event)
-
-
-_OF_CHILDREN = (events.ChildStarted, events.EventPublished, events.RunForked, events.StepGivenUp)
-FOR_OTHERS = frozenset((*_OF_CHILDREN, events.RunPaused, events.RunUnpaused, *END_STATUSES))
 
 
 def origin_of(state: RunState) -> Origin | None:

@@ -19,6 +19,9 @@ from refold.core.wire import canonical
 REASON_CHARS = 4_096
 """Longest reason or note: both stay in the history of their run."""
 
+PAUSE, RESUME = "pause", "resume"
+
+
 ANNOTATE = "annotate"
 MOST_NOTES = 200
 """Most notes on one run: each makes its history longer."""
@@ -87,9 +90,6 @@ def _is_note(note: object) -> TypeGuard[str]:
 def _wrong_note_id(state: RunState, signal: RunSignal, data: dict[str, object]) -> str:
     # A token does not cover the signal id: a reader of it could send the note again under another id.
     return "its token is of another note" if is_signed(state) and data.get("id") != signal.signal_id else ""
-
-
-PAUSE, RESUME = "pause", "resume"
 
 
 class RequestedAt(NamedTuple):

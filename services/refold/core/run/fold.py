@@ -20,6 +20,39 @@ from refold.core.wire.canonical import utf8_bytes
 
 _TO_VERIFY = "`refold verify` shows the record"
 
+TOLD, TOLD_CHARS = 10, 300
+"""Limits of the past shown in a question: number of attempts, characters of each text."""
+
+WAKING = (
+    events.RunStarted,
+    events.CallCompleted,
+    events.CallFailed,
+    events.SleepEnded,
+    events.WaitEnded,
+    events.WaitExpired,
+    events.CallbackCompleted,
+    events.CallbackFailed,
+    events.ChildCompleted,
+)
+_WAKES = frozenset(WAKING)
+
+EVENT_BYTES = 64
+"""Approximate bytes of an event besides its texts."""
+
+_TEXT_FIELDS: dict[str, tuple[type[events.Event], ...]] = {
+    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted),
+    "data": (events.NoteRecorded, events.SignalReceived, events.EventPublished, events.SignalSent),
+    "result": (events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),
+    "edit": (events.RunRetried, events.RunForked),
+    "text": (events.StatusSet,),
+    "args": (events.CallProposed,),
+    "token": (events.ApprovalDecided,),
+    "schema": (events.CallbackCreated,),
+    "patch": (events.PatchTaken,),
+    "note": (events.RunAnnotated,),
+}
+_TEXTS = {kind: attrgetter(name) for name, kinds in _TEXT_FIELDS.items() for kind in kinds}
+
 
 def evolve(state: RunState | None, entry: events.Entry, entry_id: EntryId) -> RunState:
     """State after an entry that extends `state`, which stays unchanged."""
@@ -79,37 +112,6 @@ def extended(
 def wakes(fresh: Iterable[events.Event]) -> int:
     """Number of events that wake the agent's code: its start, and every outcome that it waits for."""
     return sum([type(event) in _WAKES for event in fresh])
-
-
-WAKING = (
-    events.RunStarted,
-    events.CallCompleted,
-    events.CallFailed,
-    events.SleepEnded,
-    events.WaitEnded,
-    events.WaitExpired,
-    events.CallbackCompleted,
-    events.CallbackFailed,
-    events.ChildCompleted,
-)
-_WAKES = frozenset(WAKING)
-
-EVENT_BYTES = 64
-"""Approximate bytes of an event besides its texts."""
-
-_TEXT_FIELDS: dict[str, tuple[type[events.Event], ...]] = {
-    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted),
-    "data": (events.NoteRecorded, events.SignalReceived, events.EventPublished, events.SignalSent),
-    "result": (events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),
-    "edit": (events.RunRetried, events.RunForked),
-    "text": (events.StatusSet,),
-    "args": (events.CallProposed,),
-    "token": (events.ApprovalDecided,),
-    "schema": (events.CallbackCreated,),
-    "patch": (events.PatchTaken,),
-    "note": (events.RunAnnotated,),
-}
-_TEXTS = {kind: attrgetter(name) for name, kinds in _TEXT_FIELDS.items() for kind in kinds}
 
 
 def _requested(state: RunState, event: events.RunRequested, seq: int, at_ms: int) -> None:
@@ -242,10 +244,6 @@ def _past(
 
 def _why(failure: events.Failure) -> str:
     return f"{failure.code}: {failure.message}"
-
-
-TOLD, TOLD_CHARS = 10, 300
-"""Limits of the past shown in a question: number of attempts, characters of each text."""
 
 
 def _child_over(state: RunState, event: events.ChildCompleted, seq: int, at_ms: int) -> None:

@@ -15,6 +15,25 @@ REQUESTER: Final = "requester"
 PARENT: Final = "parent"
 """Role of a pause that a run inherits from its parent."""
 
+_STATUSES: Final[dict[type, Status]] = {
+    events.RunStarted: "running",
+    events.RunRetried: "running",
+    events.RunSuspended: "suspended",
+    events.RunResumed: "running",
+    **END_STATUSES,
+}
+
+REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
+"""Reasons for a suspension, in order of precedence: work of others before the passing of time."""
+
+PAUSED: Final = "paused"
+
+CODE: Final = "code"
+"""Cause of a resumption when held code is run: its inputs are in the log already."""
+
+_LOOKED_AT = 64
+"""Most open steps examined. A parent of 10,000 children suspends 10,000 times."""
+
 
 def own(state: RunState) -> events.RunPaused | None:
     return next((pause for pause in state.paused if pause.role != PARENT), None)
@@ -69,26 +88,6 @@ def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
     for event in fresh:
         status = _STATUSES.get(type(event), status)
     return status
-
-
-_STATUSES: Final[dict[type, Status]] = {
-    events.RunStarted: "running",
-    events.RunRetried: "running",
-    events.RunSuspended: "suspended",
-    events.RunResumed: "running",
-    **END_STATUSES,
-}
-
-REASONS: Final[tuple[StepPhase, ...]] = ("approval", "doubt", "held", "callback", "wait", "child", "backoff", "sleep")
-"""Reasons for a suspension, in order of precedence: work of others before the passing of time."""
-
-PAUSED: Final = "paused"
-
-CODE: Final = "code"
-"""Cause of a resumption when held code is run: its inputs are in the log already."""
-
-_LOOKED_AT = 64
-"""Most open steps examined. A parent of 10,000 children suspends 10,000 times."""
 
 
 def blocked(state: RunState) -> Block:

@@ -56,6 +56,9 @@ Wanted = list[tuple[int, Intent]]
 """Requests of the code at once: first the steps that it gives up, by number, then the new ones in order. An unnumbered
 request has the number 0, except for a step that is given up."""
 
+_WAITS = Change("waiting", "")
+"""Code and history make the same requests, but wait for different ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Returned:
@@ -175,10 +178,6 @@ def _differ(execution: Driver, state: RunState, step: int, requests: Wanted) -> 
 
 def _step(state: RunState, number: int) -> Step | None:
     return state.steps[number - 1] if 0 < number <= len(state.steps) else None
-
-
-_WAITS = Change("waiting", "")
-"""Code and history make the same requests, but wait for different ones."""
 
 
 def _disagree(execution: Driver, step: int, expected: str, actual: str, change: Change = _WAITS) -> NoReturn:

@@ -14,6 +14,9 @@ ReadValue = Callable[[bytes, int], tuple[Any, int]]
 WriteValue = Callable[[bytearray, Any], None]
 Schema = Any
 
+_CONTINUED = 128 << 14 | 128 << 21 | 128 << 28
+"""Continuation bits of the third to the fifth byte of a number."""
+
 
 def reader(schema: Schema, classes: Mapping[str, type]) -> Callable[[bytes, int], Any]:
     """Function that reads a body written with the schema, from an offset to the end of the bytes. `classes` are the
@@ -160,10 +163,6 @@ def _tail(b: bytes, i: int, n: int, m: int) -> tuple[int, int]:
     if b[i] > 1:
         raise MalformedError("the Avro body holds a number of more than 64 bits")
     return n + (b[i] << 63), i + 1
-
-
-_CONTINUED = 128 << 14 | 128 << 21 | 128 << 28
-"""Continuation bits of the third to the fifth byte of a number."""
 
 
 def _refuse(problem: str) -> None:

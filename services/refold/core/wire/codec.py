@@ -18,6 +18,17 @@ _FRAME = struct.Struct(">bI")
 FRAME_BYTES = _FRAME.size
 ReadBody = Callable[[bytes, int], Any]
 
+_READERS: dict[tuple[Any, bytes], ReadBody] = {}
+
+
+_JSON_TYPES: dict[Any, str] = {
+    str: "a string",
+    int: "an integer",
+    dict: "an object of strings",
+    list: "an array of strings",
+}
+
+
 SUBJECTS: dict[type, str] = {
     events.Entry: topics.RUN_LOG,
     messages.RunRequest: topics.RUN_REQUESTED,
@@ -108,9 +119,6 @@ def _reader(cls: Any, number: bytes) -> ReadBody:
     return reader
 
 
-_READERS: dict[tuple[Any, bytes], ReadBody] = {}
-
-
 def decode_input(cls: type[_T], value: bytes, *, json_fields: tuple[str, ...], pointed: str = "") -> _T:
     """Input from outside, Avro or plain JSON. `json_fields` are JSON values in JSON and JSON text in Avro; `pointed`
     may contain a blob pointer in Avro. **Raises** MalformedError."""
@@ -160,14 +168,6 @@ def _from_json(cls: type[_T], parsed: dict[str, Any], json_fields: tuple[str, ..
 
 def _is_optional(spec: dataclasses.Field[Any]) -> bool:
     return spec.default is not dataclasses.MISSING or spec.default_factory is not dataclasses.MISSING
-
-
-_JSON_TYPES: dict[Any, str] = {
-    str: "a string",
-    int: "an integer",
-    dict: "an object of strings",
-    list: "an array of strings",
-}
 
 
 def _part(hint: Any) -> type | None:
