@@ -775,20 +775,8 @@ _OfOperators = PatchTaken | RunMigrated | RunRetried | CallRenewed | RunPaused |
 _OfBudgets = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepeated
 
 Terminal = RunCompleted | RunFailed | RunCancelled
-Event = (
-    _OfRuns
-    | _OfEnds
-    | Terminal
-    | _OfPeople
-    | _OfProgress
-    | _OfSignals
-    | _OfCallbacks
-    | _OfFamilies
-    | _OfOperators
-    | _OfBudgets
-    | RunAnnotated
-    | RunForked
-)
+_OfSteps = _OfRuns | _OfEnds | Terminal | _OfPeople | _OfProgress | _OfSignals | _OfCallbacks | _OfFamilies
+Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,27 +63,12 @@ Status = Literal["pending", "running", "suspended", "completed", "failed", "canc
 StepPhase = Literal[
     "proposed", "approval", "dispatched", "backoff", "doubt", "held", "sleep", "wait", "callback", "child"
 ]
-Step = (
-    events.CallProposed
-    | events.NoteRecorded
-    | events.SleepStarted
-    | events.CheckpointReached
-    | events.WaitStarted
-    | events.CallbackCreated
-    | events.ChildStarted
-    | events.EventPublished
-    | events.SignalSent
+_Awaited = events.CallProposed | events.SleepStarted | events.WaitStarted | events.CallbackCreated | events.ChildStarted
+Step = _Awaited | events.NoteRecorded | events.CheckpointReached | events.EventPublished | events.SignalSent
+_Ended = (
+    events.CallCompleted | events.CallbackCompleted | events.ChildCompleted | events.SleepEnded | events.WaitExpired
 )
-Settled = (
-    events.CallCompleted
-    | events.CallFailed
-    | events.SleepEnded
-    | events.SignalReceived
-    | events.WaitExpired
-    | events.CallbackCompleted
-    | events.CallbackFailed
-    | events.ChildCompleted
-)
+Settled = _Ended | events.CallFailed | events.CallbackFailed | events.SignalReceived
 """Outcomes of a step; for a wait, the signal that it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
