@@ -88,6 +88,8 @@ class Vote:
 
 
 class BallotResult(NamedTuple):
+    """Verdict on which the votes on a question agree."""
+
     verdict: Verdict
     votes: tuple[Cast, ...]  # the deciding ones
     edited: str = ""
@@ -100,6 +102,8 @@ class BallotResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Count:
+    """Votes on a question so far, and their result if enough agree."""
+
     settled: BallotResult | None
     cast: tuple[tuple[Vote, Cast], ...]  # votes that count, oldest first
     leading: int  # size of the largest agreement
@@ -149,6 +153,7 @@ def may_decide(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, ac
 
 
 def dated_ahead(vote: Vote, now: int) -> Objection | None:
+    """Objection to a vote from the future, else None."""
     # A vote from the future would outrank all other votes of its person until its time.
     if vote.issued <= now + decision.SKEW_MS:
         return None
@@ -237,9 +242,11 @@ class _Deciders:
         return tuple(sorted({vote for vote in (*votes, self._reassigned) if vote}, key=order))
 
     def _own(self, vote: Vote) -> str:
+        """Approver of the policy that a voter matches; empty if none."""
         return self._roles.entitled(self._named, vote.actor, vote.roles)
 
     def _lineage(self, vote: Vote) -> tuple[Entitlement, ...]:
+        """Right of a voter, and of the person that reassigned the question."""
         if own := self._own(vote):
             return (Entitlement(vote.actor, own),)
         approver = self._roles.entitled(self._listed, vote.actor, vote.roles)

@@ -197,6 +197,7 @@ class Catalog:
         return ""
 
     def reached(self, offset: int) -> None:
+        """Note a record's offset; a gap means lost records."""
         # The topic is never cleaned, so a gap means lost records.
         if offset > self.position:
             self._lose()

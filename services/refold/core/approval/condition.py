@@ -306,6 +306,7 @@ def _one(message: Fields, number: int) -> Any:
 
 
 def _fields(message: bytes) -> Fields:
+    """Fields of a protobuf message by number."""
     fields: dict[int, list[Any]] = {}
     at = 0
     while at < len(message):

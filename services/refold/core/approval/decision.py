@@ -73,6 +73,8 @@ class Cast(NamedTuple):
 
 
 class Entitlement(NamedTuple):
+    """Person and the approver (`ada`, `role:lead`, `*`) that the person matches."""
+
     actor: str
     approver: str
 
@@ -92,6 +94,8 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """Decision on a call by a question and its votes, before or after signing."""
+
     approval: str
     question: str
     environment: str
@@ -275,6 +279,7 @@ def unsettled(
 def _elsewhere(
     decision: Decision, request: ToolRequest, tool: ToolFacts, environment: str, *, about: str
 ) -> Refusal | None:
+    """Refusal of a decision on another call or subject, else None."""
     if decision.asked.get("about", "") != about:
         return final("the decision answers a question about something else")
     try:
@@ -328,6 +333,7 @@ def lineage(cast: Cast) -> tuple[Entitlement, ...]:
 
 
 def behind(decision: Decision) -> list[str]:
+    """Names of people and approvers whose rights a decision needs."""
     # Each of them may end the grant that the decision gives.
     return sorted({name for vote in decision.votes for entitlement in lineage(vote) for name in entitlement})
 

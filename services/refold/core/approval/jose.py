@@ -21,6 +21,7 @@ def serialized(header: Mapping[str, str], text: str, seed: bytes) -> str:
 
 @lru_cache(maxsize=128)
 def verifies(token: str, x: str) -> bool:
+    """True if the private half of `x` (base64url) signed the token."""
     try:
         jws.deserialize_compact(token, _public(x), registry=_REGISTRY)
     except (JoseError, ValueError):

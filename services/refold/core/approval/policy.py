@@ -174,6 +174,7 @@ class Policy:
         return Judgement("deny", rule.name, self.digest, both)
 
     def _failing(self, number: int, error: str, variables: Mapping[str, Any]) -> Judgement:
+        """Judgement if a rule's condition has no value: the strictest from there on."""
         failures, judgement = [(number, error)], self.unruled
         for index in range(number + 1, len(self.rules)):
             value = self.rules[index].when.value(variables)

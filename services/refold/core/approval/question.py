@@ -24,6 +24,7 @@ _OTHER_CONTEXT = "an edit changes arguments, and nothing that begins with $: tha
 
 
 def context_of(args: str) -> dict[str, Any]:
+    """Arguments named with `$`: run data, which no edit changes."""
     arguments = canonical.parse(args)
     return {name: arguments[name] for name in arguments if name.startswith("$")} if isinstance(arguments, dict) else {}
 
@@ -105,6 +106,7 @@ def _typed(hint: Any, value: Any) -> Any:
 
 
 def named(request: ApprovalRequest) -> ApprovalRequest:
+    """Question with the digest and id of its content."""
     question = question_digest(request)
     return dataclasses.replace(request, question=question, approval_id=approval_id(request.call_id, question))
 

@@ -70,6 +70,7 @@ def vouches(token: str, requester: str, keys: Keys) -> bool:
 
 
 def is_verified(request: ApprovalRequest, keys: Keys) -> bool:
+    """True if a signature proves the requester, the only author of the arguments."""
     # The token does not cover arguments that others wrote.
     return not request.writers and _is_signed(request, keys)
 
@@ -101,6 +102,7 @@ def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
 
 
 def _vouched(token: str, name: str, keys: Keys) -> dict[str, Any] | None:
+    """Claims of a token that a catalog key signed for this person, else None."""
     if not token or not name.strip() or not is_clear(name):
         return None
     try:

@@ -42,6 +42,8 @@ WITHDRAWN = frozenset({"revoked", "retired"})
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
+    """Public key of the catalog, with its holders and validity."""
+
     kid: str
     use: str
     x: str  # base64url of its 32 bytes, as in a JWK

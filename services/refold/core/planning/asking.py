@@ -173,6 +173,7 @@ def _in_older_form(state: RunState, new: ApprovalRequest) -> ApprovalRequest:
 
 
 def opened_by(state: RunState, approval: str) -> int | None:
+    """Step whose open approval has this id, else None."""
     step = state.step_of(parse_approval_id(approval)[1])
     return step if step is not None and state.waits_for(step) == approval else None
 

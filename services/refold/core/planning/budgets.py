@@ -109,6 +109,7 @@ def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
 
 
 def turned_away(order: Attempted, judgement: Found) -> list[events.Event]:
+    """Events of an attempt that a budget refuses."""
     failure, step = judgement.failure, order.call.step
     assert failure is not None, "what is refused has a reason"
     # Recorded, because the attempt may be dispatched later.
@@ -210,6 +211,7 @@ def deadline_of(limits: Spendable | None, requested_ms: int, now: int) -> int:
 
 
 def missed(state: RunState, now: int) -> events.RunFailed | None:
+    """Failure of a run past its deadline, else None."""
     if not 0 < state.deadline_ms <= now:
         return None
     by = datetime.fromtimestamp(state.deadline_ms / 1000, UTC).isoformat(timespec="seconds")

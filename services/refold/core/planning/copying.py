@@ -102,6 +102,7 @@ def _for_fork(event: events.RunRequested, request: ForkAsked) -> events.RunReque
 
 
 def fork(state: RunState | None, order: RunOperation, now: int, rules: Rules) -> Ruling:
+    """Ruling on a fork: end of the copy, once it is complete."""
     try:
         request = fork_asked(order)
         edit = fitting(request, rules)

@@ -450,6 +450,7 @@ def _judge_refused_again(state: RunState, step: int, result: ToolResult, now: in
 
 
 def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ruling:
+    """Events of an attempt without a result: a retry, hold, failure or doubt."""
     opened, call, failure = state.open[step], state.call(step), reason_of(result)
     again, last = course(call.effect, result.status, sent_before=_sent_before(opened, result, call.effect))
     unknown = last == "doubt"

@@ -69,6 +69,7 @@ def waits_for(parent: RunState | None, origin: Origin) -> bool:
 
 
 def pause_above(parent: RunState | None, origin: Origin) -> events.RunPaused | None:
+    """Pause that a child inherits as it starts, else None."""
     if origin.outlives or parent is None or parent.over or not parent.paused:
         return None
     return events.RunPaused(parent.run_id, parent.paused[0].reason, PARENT, seq=parent.head.seq)
@@ -146,6 +147,7 @@ def conflict(request: RunRequest, recorded: events.RunRequested) -> str:
 
 
 def is_of(request: RunRequest, digest: str, began_with: str) -> bool:
+    """True if a run began with this request, by its digest."""
     # The digest of earlier releases covers less.
     return began_with in (digest, requested_digest(f"{len(request.agent)}:{request.agent}{request.input}"))
 

@@ -124,6 +124,7 @@ def expire(state: RunState, step: int) -> Ruling:
 
 
 def offered_to(state: RunState, signal: RunSignal, ruling: Ruling) -> int:
+    """Number of waits that a signal was matched with."""
     waits = state.mail.waits.get(signal.name, ())
     for event in ruling if isinstance(ruling, list) else ():
         if isinstance(event, events.WaitEnded):

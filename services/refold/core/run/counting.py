@@ -48,6 +48,7 @@ def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) 
 
 
 def let_on(state: RunState) -> None:
+    """Let a run pass its soft thresholds, by an operator."""
     state.account = account_of(state)._replace(passed=True)
 
 

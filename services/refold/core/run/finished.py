@@ -150,6 +150,7 @@ class Finished:
         return (number << (32 - self._bits)).to_bytes(4)
 
     def _find(self, digest: bytes) -> tuple[int, int]:
+        """Bucket of a run, and offset of its row; -1 without one."""
         first = int.from_bytes(digest[:4])
         number = first >> (32 - self._bits)
         if self._loaded[number]:

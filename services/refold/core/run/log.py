@@ -242,6 +242,7 @@ class LogFold:
         return state is not None and state.entry_at(record.entry.seq) == record.id
 
     def _grow(self, aside: Aside, after: RunState | None, *, shared: bool) -> Judged:
+        """Apply a record that extends its run, and those held for it."""
         run, disorder = aside.record.entry.run_id, self._disorders.get(aside.record.entry.run_id)
         judged = self._apply(aside.record, after, shared=shared)
         if judged.void or disorder is None:
@@ -256,6 +257,7 @@ class LogFold:
         return replace(judged, linked=linked, mended=mended)
 
     def _link(self, disorder: Disorder, last: EntryId) -> tuple[Judged, ...]:
+        """Apply records held for entry `last`, and in turn for those."""
         linked: list[Judged] = []
         while waiting := disorder.aside.pop(last, None):
             disorder.disturbed = True
@@ -347,6 +349,7 @@ class LogFold:
         return self._mended(Judged(run, name, None, "buried" if counted else "tombstone"))
 
     def _mended(self, judged: Judged) -> Judged:
+        """Judgement of a copy or tombstone, with the history that it restores."""
         run = judged.run_id
         disorder, state = self._disorders.get(run), self._state(run)
         if disorder is None or state is None:
@@ -373,6 +376,7 @@ class LogFold:
 
 
 def _follows(state: RunState | None, entry: Entry) -> bool:
+    """True if the predecessor of an entry is in the run."""
     if state is None or not entry.prev:
         return not entry.prev
     head = Head(EntryId(entry.prev), entry.seq - 1)

@@ -25,6 +25,8 @@ class KeptSignal(NamedTuple):
 
 
 class Mailbox(NamedTuple):
+    """Signals and open waits of a run, immutable."""
+
     kept: Map[str, KeptSignal] = EMPTY  # untaken signals by id
     names: Map[str, tuple[str, ...]] = EMPTY  # ids of `kept` by name, in order of arrival
     taken: Map[str, int] = EMPTY  # steps that took the other signals

@@ -91,6 +91,7 @@ def status_after(status: Status, fresh: Iterable[events.Event]) -> Status:
 
 
 def blocked(state: RunState) -> Block:
+    """Reason of a suspension: a pause, or an open step by precedence."""
     if state.paused:
         return Block(PAUSED, state.paused[0].actor)
     steps = islice(state.open.items(), _LOOKED_AT)

@@ -44,6 +44,7 @@ def _steps_before(state: RunState, seq: int) -> int:
 
 
 def reopens(head: Head, status: Status, entry: events.Entry) -> bool:
+    """True if an entry retries a failed run."""
     return status == "failed" and isinstance(entry.events[0], events.RunRetried) and extends(head, entry)
 
 

@@ -157,6 +157,7 @@ def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: boo
 
 
 def _differ(execution: Driver, state: RunState, step: int, requests: Wanted) -> NoReturn:
+    """Raise for a request of the code that history lacks at this step."""
     new = [intent for _, intent in requests if intent.numbered]
     following, before = next_step(step, state.retried.left), state.retried.step_before(step - 1)
     recorded, then, earlier = (_step(state, number) for number in (step, following, before))

@@ -102,6 +102,8 @@ class Asleep(NamedTuple):
 
 
 class KeptEntries(NamedTuple):
+    """Entries of a sleeping run, as `take` returns them."""
+
     pairs: list[LogPair]
     blocks: int
     tail: int  # number of records outside the full `blocks`

@@ -33,6 +33,7 @@ def locked() -> list[Registered]:
 
 @cache
 def registered() -> tuple[dict[int, tuple[str, RecordSchema]], dict[str, tuple[int, RecordSchema]]]:
+    """Schemas with their subject by id, and the newest by subject."""
     by_id: dict[int, tuple[str, RecordSchema]] = {}
     newest: dict[str, tuple[int, RecordSchema]] = {}
     for entry in locked():
