@@ -76,7 +76,7 @@ def budget_of(state: RunState) -> RunBudget | None:
         limits=RunLimits(tokens=limits.tokens, nano_usd=limits.nano_usd, calls=limits.calls, ms=limits.ms),
         soft_percent=limits.soft_percent,
         then=limits.then,
-        reached=sorted(account.told),
+        reached=sorted(account.reached),
     )
 
 

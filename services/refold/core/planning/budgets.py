@@ -54,15 +54,15 @@ class Reservation:
     """Reservations of an entry that is not folded into the state yet."""
 
     amount: Amount = NOTHING
-    told: set[str] = field(default_factory=set)
-    asked: dict[bytes, int] = field(default_factory=dict)
+    reached: set[str] = field(default_factory=set)
+    repeats: dict[bytes, int] = field(default_factory=dict)
 
 
-class Found(NamedTuple):
+class BudgetJudgement(NamedTuple):
     """Judgement of budgets on an attempt: its `failure`, or events to write before its dispatch."""
 
     outcome: Literal["go", "ask", "degrade", "stop"]
-    said: list[events.Event]
+    recorded: list[events.Event]
     failure: Failure | None = None
 
 
@@ -72,22 +72,24 @@ class _Measure(NamedTuple):
     limit: int
 
 
-def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservation: Reservation | None = None) -> Found:
+def judged(
+    state: RunState, order: Attempted, now: int, rules: Rules, reservation: Reservation | None = None
+) -> BudgetJudgement:
     """Judge an attempt by the budgets of its run; `reservation` is the total of the dispatches before it."""
     account, reservation = account_of(state), reservation or Reservation()
     added = reservation.amount.plus(order.most or NOTHING)._replace(calls=reservation.amount.calls + 1)
     recorded: list[events.Event] = []
-    judgement = Found("go", recorded)
+    judgement = BudgetJudgement("go", recorded)
     for scope in _scopes(state, account, now, rules):
         usage = scope.taken.plus(account.own if scope.window else account.total).plus(added)
         limits, ms = scope.limits, max(0, now - scope.since_ms)
         measures = [_Measure("usd", usage.nano_usd, limits.nano_usd), _Measure("tokens", usage.tokens, limits.tokens)]
         measures += [_Measure("calls", usage.calls, limits.calls), _Measure("seconds", ms, limits.ms)]
         if over := _first_beyond(100, measures):
-            return Found("stop", recorded, _exhausted(state, scope, over))
+            return BudgetJudgement("stop", recorded, _exhausted(state, scope, over))
         if (near := _first_beyond(limits.soft_percent, measures)) is None:
             continue
-        if scope.run not in {*account.told, *reservation.told}:
+        if scope.run not in {*account.reached, *reservation.reached}:
             recorded.append(events.BudgetReached(scope.run, near.unit, near.usage, near.limit, limits.then))
         judgement = _soften(judgement, scope, near, order, account)
     if judgement.failure is None and order.most is not None:
@@ -95,7 +97,9 @@ def judged(state: RunState, order: Attempted, now: int, rules: Rules, reservatio
     return judgement
 
 
-def _soften(judgement: Found, scope: Scope, near: _Measure, order: Attempted, account: BudgetAccount) -> Found:
+def _soften(
+    judgement: BudgetJudgement, scope: Scope, near: _Measure, order: Attempted, account: BudgetAccount
+) -> BudgetJudgement:
     """Judgement with the reaction of one more budget above its soft threshold: to ask outranks to degrade."""
     if scope.limits.then == "ask" and not account.passed:
         return judgement._replace(outcome="ask", failure=_close_to_limit(scope, near))
@@ -108,16 +112,16 @@ def _first_beyond(percent: int, measures: list[_Measure]) -> _Measure | None:
     return next((one for one in measures if one.limit > 0 and one.usage * 100 > one.limit * percent), None)
 
 
-def turned_away(order: Attempted, judgement: Found) -> list[events.Event]:
+def turned_away(order: Attempted, judgement: BudgetJudgement) -> list[events.Event]:
     """Events of an attempt that a budget refuses."""
     failure, step = judgement.failure, order.call.step
     assert failure is not None, "what is refused has a reason"
     # Recorded, because the attempt may be dispatched later.
     most = [] if order.most is None else [_reserve(order)]
     if judgement.outcome == "ask":
-        return [*most, *judgement.said, events.CallHeld(step, order.attempt - 1, failure)]
+        return [*most, *judgement.recorded, events.CallHeld(step, order.attempt - 1, failure)]
     if judgement.outcome == DEGRADE:
-        return [*judgement.said, events.CallFailed(step, order.attempt - 1, failure)]
+        return [*judgement.recorded, events.CallFailed(step, order.attempt - 1, failure)]
     return [events.RunFailed(failure)]
 
 
@@ -275,7 +279,7 @@ def let_out(state: RunState, call: events.CallProposed, attempt: int, now: int, 
     order = Attempted(call, attempt, most, cheap)
     judgement = judged(state, order, now, rules)
     if judgement.failure is None:
-        return [*judgement.said, out]
+        return [*judgement.recorded, out]
     opened = state.open[call.step]
     if judgement.outcome == "stop" and opened.may_have_happened:  # a run does not end over an effect
         return [events.CallDoubted(call.step, opened.attempt, judgement.failure)]

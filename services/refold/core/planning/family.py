@@ -97,7 +97,7 @@ def respond(state: RunState | None, message: ChildEnded | ParentEnded) -> Ruling
     if not message.child and (opened := state.open.get(message.step)) and opened.phase == "child":
         return [events.ChildCompleted(message.step, message.status, message.result, message.failure, message.used)]
     child = message.child or child_id(state.run_id, message.step)
-    if message.used is None or (state.account and child in state.account.heard):
+    if message.used is None or (state.account and child in state.account.billed):
         return Ignore("nobody waits for that run")
     return [events.ChildBilled(child, message.used)]
 

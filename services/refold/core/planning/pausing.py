@@ -134,7 +134,7 @@ def _resume(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -
 
 
 def _is_superseded(state: RunState, role: str, sent: RequestedAt, signed: int) -> bool:
-    last, operators = state.pause_said.get(role, LastCommand()), state.pause_said.get(OPERATOR, LastCommand())
+    last, operators = state.pause_orders.get(role, LastCommand()), state.pause_orders.get(OPERATOR, LastCommand())
     # A request comes again after lost positions, a signed one also by replay. A user's request never overtakes an
     # operator's.
     return 0 < signed <= last.signed_ms or (sent.ms > 0 and (sent <= last[:2] or sent.ms < operators.ms))
@@ -144,7 +144,7 @@ def follow_parent(state: RunState | None, above: PauseAbove, now: int, rules: Ru
     if state is None or state.over:
         return Ignore("the run is not there any more")
     # A message may come twice before its answer is known, and the parent may have changed by then.
-    if above.seq <= state.pause_said.get(PARENT, LastCommand()).place:
+    if above.seq <= state.pause_orders.get(PARENT, LastCommand()).place:
         return Ignore("it has heard of its parent since")
     if (above.pause is None) == (inherited(state) is None):
         return Ignore("it stands as its parent does")

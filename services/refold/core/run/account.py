@@ -133,10 +133,10 @@ class BudgetAccount(NamedTuple):
     lost: Amount = NOTHING  # uncertain part of the children's usage
     booked: Map[tuple[int, int], Booked] = EMPTY  # reserved and not billed, by call and attempt
     most: Map[int, tuple[Amount, bool]] = EMPTY  # by step: reservation per attempt, and if it is the cheaper way
-    told: frozenset[str] = frozenset()  # budgets whose soft threshold was reached
+    reached: frozenset[str] = frozenset()  # budgets whose soft threshold was reached
     passed: bool = False  # an operator lets the run exceed soft thresholds
-    heard: frozenset[str] = frozenset()  # billed runs below this one
-    asked: Map[bytes, int] = EMPTY  # number of equal calls, if bounded
+    billed: frozenset[str] = frozenset()  # billed runs below this one
+    repeats: Map[bytes, int] = EMPTY  # number of equal calls, if bounded
     own: Amount = NOTHING  # usage without children
 
     def freed(self, later_ms: int) -> BudgetAccount:

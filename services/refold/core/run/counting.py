@@ -38,13 +38,13 @@ def billed(state: RunState, event: events.CallBilled, seq: int, at_ms: int) -> N
 def add_child(state: RunState, child: str, used: Used) -> None:
     account, lost = account_of(state), Amount(used.lost_tokens, used.lost_nano_usd)
     spent = Amount(used.tokens, used.nano_usd, used.calls).minus(lost)
-    heard = account.heard | {str(child)}
-    state.account = account._replace(spent=account.spent.plus(spent), lost=account.lost.plus(lost), heard=heard)
+    billed = account.billed | {str(child)}
+    state.account = account._replace(spent=account.spent.plus(spent), lost=account.lost.plus(lost), billed=billed)
 
 
 def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) -> None:
     account = account_of(state)
-    state.account = account._replace(told=account.told | {event.budget})
+    state.account = account._replace(reached=account.reached | {event.budget})
 
 
 def let_on(state: RunState) -> None:
@@ -61,8 +61,8 @@ def called(state: RunState) -> None:
 def count_equal(state: RunState, event: events.CallProposed) -> None:
     assert state.account is not None, "nothing is counted of a run without an account"
     if state.account.limits.same:
-        name, counts = call_digest(event.tool, event.args), state.account.asked
-        state.account = state.account._replace(asked=counts.set(name, counts.get(name, 0) + 1))
+        name, counts = call_digest(event.tool, event.args), state.account.repeats
+        state.account = state.account._replace(repeats=counts.set(name, counts.get(name, 0) + 1))
 
 
 def raise_limits(state: RunState, event: events.RunRetried) -> None:
@@ -72,4 +72,4 @@ def raise_limits(state: RunState, event: events.RunRetried) -> None:
     limits = replace(
         was, tokens=event.tokens or was.tokens, nano_usd=event.nano_usd or was.nano_usd, calls=event.calls or was.calls
     )
-    state.account = state.account._replace(limits=limits, told=frozenset(), passed=False)
+    state.account = state.account._replace(limits=limits, reached=frozenset(), passed=False)

@@ -62,10 +62,10 @@ def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tu
 
 
 def _commanded(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
-    last = state.pause_said.get(event.role, LastCommand())
+    last = state.pause_orders.get(event.role, LastCommand())
     place = event.seq if event.role == PARENT else event.offset
     newest = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
-    state.pause_said = state.pause_said.set(event.role, newest)
+    state.pause_orders = state.pause_orders.set(event.role, newest)
 
 
 class Block(NamedTuple):

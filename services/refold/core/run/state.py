@@ -194,7 +194,7 @@ class RunState:
     patches: Map[str, int] = EMPTY  # changes in its code at which it took the new branch, with the seq
     retried: Retried = ONCE
     paused: tuple[events.RunPaused, ...] = ()  # in force: its own pause, then the inherited one
-    pause_said: Map[str, LastCommand] = EMPTY  # last requests to pause or resume, by role
+    pause_orders: Map[str, LastCommand] = EMPTY  # last requests to pause or resume, by role
     account: BudgetAccount | None = None
     activation: int = 1  # event since which it has always been busy
     notes: Map[str, str] = EMPTY  # digests by id

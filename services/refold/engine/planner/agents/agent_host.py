@@ -582,21 +582,21 @@ def propose_metered(
     if new.stopped_by is not None:
         return [call, *budgets.kept_in(attempted, new.stopped_by)]
     judgement = budgets.judged(state, attempted, now, rules, reservation)
-    reservation.told.update(event.budget for event in judgement.said if isinstance(event, events.BudgetReached))
+    reservation.reached.update(event.budget for event in judgement.recorded if isinstance(event, events.BudgetReached))
     if judgement.outcome == "stop":
         assert judgement.failure is not None, "what is refused has a reason"
         raise RefoldError(judgement.failure.message, code=judgement.failure.code)
     if judgement.failure is not None:
         return [call, *budgets.turned_away(attempted, judgement)]
     reservation.amount = reservation.amount.plus((attempted.most or Amount())._replace(calls=1))
-    return [call, *judgement.said, dispatch(call, 1, now, rules)]
+    return [call, *judgement.recorded, dispatch(call, 1, now, rules)]
 
 
 def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[events.Event]:
     if state.account is None or not (most := state.account.limits.same):
         return []
     name = call_digest(call.tool, call.args)
-    reservation.asked[name] = before = reservation.asked.get(name, state.account.asked.get(name, 0)) + 1
+    reservation.repeats[name] = before = reservation.repeats.get(name, state.account.repeats.get(name, 0)) + 1
     if before <= most:
         return []
     message = f"{call.tool} was called {most} times with these arguments: do something else, or ask somebody"

@@ -361,6 +361,6 @@ class BudgetAccounts:
             above = parent_of(above)[0]
             # In the entry that records its child's end, the log still has it as it was before.
             state = newest if above == newest.run_id else self._find(above)
-            if state is not None and state.account is not None and child in state.account.heard:
+            if state is not None and state.account is not None and child in state.account.billed:
                 return True
         return False
