@@ -65,10 +65,8 @@ StepPhase = Literal[
 ]
 _Awaited = events.CallProposed | events.SleepStarted | events.WaitStarted | events.CallbackCreated | events.ChildStarted
 Step = _Awaited | events.NoteRecorded | events.CheckpointReached | events.EventPublished | events.SignalSent
-_Ended = (
-    events.CallCompleted | events.CallbackCompleted | events.ChildCompleted | events.SleepEnded | events.WaitExpired
-)
-Settled = _Ended | events.CallFailed | events.CallbackFailed | events.SignalReceived
+_Answers = events.CallCompleted | events.CallbackCompleted | events.ChildCompleted | events.SignalReceived
+Settled = _Answers | events.CallFailed | events.CallbackFailed | events.SleepEnded | events.WaitExpired
 """Outcomes of a step; for a wait, the signal that it took."""
 
 SENT_BACK = frozenset({"decision_expired", "decision_revoked", "halted", "policy_changed", "tool_changed"})
