@@ -200,7 +200,10 @@ class Catalog:
         """Note a record's offset; a gap means lost records."""
         # The topic is never cleaned, so a gap means lost records.
         if offset > self.position:
-            self._lose()
+            # The lost records may have halted something, revoked a key or named a policy.
+            self.lost = True
+            for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
+                self._close(name)
         self.position = max(self.position, offset)
 
     @property
@@ -291,12 +294,6 @@ class Catalog:
             self.current = UNREADABLE
         elif name == ROLES_ENTRY:
             self.roles = Roles(lost=True, askers=self.roles.askers)
-
-    def _lose(self) -> None:
-        # The lost records may have halted something, revoked a key or named a policy.
-        self.lost = True
-        for name in (CURRENT, ROLES_ENTRY, HALT_ALL):
-            self._close(name)
 
     def _add_asker(self, public: PublicKey) -> None:
         askers = self.roles.askers

@@ -13,7 +13,7 @@ from refold.core.planning.asking import Draft, send
 from refold.core.planning.budgets import missed
 from refold.core.planning.verdict import Ignore, PauseAbove, Refuse, Rules, Ruling
 from refold.core.run.pausing import OPERATOR, PARENT, REQUESTER, inherited, own
-from refold.core.run.state import LastCommand, OpenStep, RunState, note_digest
+from refold.core.run.state import LastCommand, RunState, note_digest
 from refold.core.wire import canonical
 
 REASON_CHARS = 4_096
@@ -164,17 +164,12 @@ def go_on(state: RunState, over: events.RunUnpaused, now: int, rules: Rules) -> 
         return [over, end]
     draft.start(now, rules)
     for step in sorted(after.open):
-        opened = after.open[step]
-        if _is_kept_back(after, step, opened) and not after.over:
+        opened, resolved = after.open[step], after.resolved.get(step)
+        settled = opened.phase in ("doubt", "held") and resolved is not None and resolved.attempt == opened.attempt
+        # The pause kept back the next attempt of a call that was proposed, or settled by people since.
+        if (opened.phase == "proposed" or settled) and not after.over:
             draft.add(send(after, step, opened.attempt + 1, now, rules, may_have_happened=opened.may_have_happened))
     return draft.events
-
-
-def _is_kept_back(state: RunState, step: int, opened: OpenStep) -> bool:
-    """True if the pause kept back the next attempt of a call: proposed, or settled by people since."""
-    resolved = state.resolved.get(step)
-    settled = opened.phase in ("doubt", "held") and resolved is not None and resolved.attempt == opened.attempt
-    return opened.phase == "proposed" or settled
 
 
 def keep_back(fresh: list[events.Event]) -> list[events.Event]:
