@@ -109,9 +109,6 @@ class Amount(NamedTuple):
     def minus(self, other: Amount) -> Amount:
         return Amount(self.tokens - other.tokens, self.nano_usd - other.nano_usd, self.calls - other.calls)
 
-    def least(self, other: Amount) -> Amount:
-        return Amount(*map(min, self, other))
-
 
 NOTHING = Amount()
 

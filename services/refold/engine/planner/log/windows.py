@@ -139,7 +139,7 @@ class Windows:
             self._values[key._replace(value="")] += 1
         reserved = self._reserved.get(key, NOTHING).plus(taken.held)
         # Reservations from before the limit were never counted, and are not given back.
-        freed = taken.freed.least(reserved)
+        freed = Amount(*map(min, taken.freed, reserved))
         self._reserved[key] = reserved.minus(freed)
         self._own[key] = self._own.get(key, NOTHING).plus(taken.amount).minus(freed)
 
