@@ -8,6 +8,10 @@ class RefoldError(Exception):
 
     code: ClassVar[str] = "error"
 
+    def __init_subclass__(cls, code: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.code = code or cls.code
+
     def __init__(self, message: str, *, hint: str = "", **fields: Any) -> None:
         super().__init__(f"{message}: {hint}" if hint else message)
         self.message, self.hint, self.fields = message, hint, fields
@@ -34,22 +38,16 @@ def _of_users(error: BaseException) -> bool:
     return not isinstance(error, RefoldError) or isinstance(error, NotDone | TransientError | TerminalError)
 
 
-class UsageError(RefoldError):
+class UsageError(RefoldError, code="usage"):
     """The caller's code or command is wrong; raised early and never retried."""
 
-    code = "usage"
 
-
-class NotFoundError(RefoldError):
+class NotFoundError(RefoldError, code="not_found"):
     """The named object does not exist."""
 
-    code = "not_found"
 
-
-class GoneError(NotFoundError):
+class GoneError(NotFoundError, code="erased"):
     """The run was erased. `fields["file"]` names its copy in the archive; empty if there is none."""
-
-    code = "erased"
 
 
 def may_be_archived(missing: NotFoundError) -> bool:
@@ -58,103 +56,73 @@ def may_be_archived(missing: NotFoundError) -> bool:
     return not isinstance(missing, GoneError) or bool(missing.fields["file"])
 
 
-class ConflictError(RefoldError):
+class ConflictError(RefoldError, code="conflict"):
     """Two facts exclude each other, for example a second start of a run with another input."""
-
-    code = "conflict"
 
 
 class ReusedIdError(ConflictError):
     """The id of an input, or the key of an answer, was used for another one."""
 
 
-class UnreachableError(RefoldError):
+class UnreachableError(RefoldError, code="unreachable"):
     """Kafka, Redis or a store does not answer."""
 
-    code = "unreachable"
 
-
-class BlobError(RefoldError):
+class BlobError(RefoldError, code="blob"):
     """A value in the blob store is missing or altered; the field `code` distinguishes the cases."""
 
-    code = "blob"
 
-
-class TimedOutError(RefoldError):
+class TimedOutError(RefoldError, code="timed_out"):
     """The awaited event did not occur in time; it may still occur."""
 
-    code = "timed_out"
 
-
-class MalformedError(RefoldError):
+class MalformedError(RefoldError, code="malformed"):
     """A record does not have the form that its topic requires; it becomes a dead letter."""
 
-    code = "malformed"
 
-
-class UnauthorisedError(RefoldError):
+class UnauthorisedError(RefoldError, code="unauthorised"):
     """A signature, key or entitlement is invalid. The field `reason` is a stable code."""
 
-    code = "unauthorised"
 
-
-class FoldError(RefoldError):
+class FoldError(RefoldError, code="fold"):
     """This version of the code cannot fold the history; the run stops until a version that can takes over."""
 
-    code = "fold"
 
-
-class NonDeterminismError(RefoldError):
+class NonDeterminismError(RefoldError, code="non_determinism"):
     """Agent code and recorded history disagree; names the step, the expected and the actual request."""
 
-    code = "non_determinism"
 
-
-class TransientError(RefoldError):
+class TransientError(RefoldError, code="transient"):
     """A tool failed before its effect; a retry is allowed. **Units**: `retry_after` in seconds; None: by the policy."""
-
-    code = "transient"
 
     def __init__(self, message: str, *, retry_after: float | None = None, hint: str = "", **fields: Any) -> None:
         super().__init__(message, hint=hint, **fields)
         self.retry_after = retry_after
 
 
-class NotDone(TransientError):  # noqa: N818 - what an author writes reads as a sentence: raise NotDone
+class NotDone(TransientError, code="not_done"):  # noqa: N818 - what an author writes reads as a sentence: raise NotDone
     """The tool's author states that the effect did not happen: the call may be retried, whatever its class."""
 
-    code = "not_done"
 
-
-class TerminalError(RefoldError):
+class TerminalError(RefoldError, code="terminal"):
     """The tool's author states that the effect did not happen and that a retry is pointless."""
 
-    code = "terminal"
 
-
-class CallFailed(RefoldError):  # noqa: N818
+class CallFailed(RefoldError, code="call_failed"):  # noqa: N818
     """A call ended without a result; an agent may catch it and react."""
 
-    code = "call_failed"
 
-
-class RunFailedError(RefoldError):
+class RunFailedError(RefoldError, code="run_failed"):
     """A client's run failed or was cancelled. Fields: `run_id`, `status`, `failure` (a code), `reason` (a text)."""
 
-    code = "run_failed"
 
-
-class CallbackError(RefoldError):
+class CallbackError(RefoldError, code="callback_failed"):
     """The holder of a callback's token reported a failure; an agent may catch it and react."""
 
-    code = "callback_failed"
 
-
-class ChildFailed(RefoldError):  # noqa: N818
+class ChildFailed(RefoldError, code="child_failed"):  # noqa: N818
     """A child run ended without a result; its parent may catch the error and react. **Shape**: fields `run_id`, `code`
     and `message` of the failure; `code` is `cancelled` for a cancelled child."""
-
-    code = "child_failed"
 
     def __init__(self, text: str, *, run_id: str, code: str, message: str) -> None:
         super().__init__(text, run_id=run_id, code=code)
