@@ -84,9 +84,10 @@ def usage_of(result: str) -> Mapping[str, Any] | None:
 
 
 def _parsed(result: str) -> Any:
-    for loads in (orjson.loads, json.loads):  # orjson refuses half of a surrogate pair, which some models send
-        with suppress(ValueError, RecursionError):
-            return loads(result)
+    with suppress(ValueError):  # it refuses half of a surrogate pair, which some models send
+        return orjson.loads(result)
+    with suppress(ValueError, RecursionError):
+        return json.loads(result)
     return None
 
 
