@@ -43,7 +43,7 @@ def _only_warns(then: str) -> Any:
 def _untold(*given: Any, **more: Any) -> Any:
     """Nobody hears of a soft threshold."""
     found = _judged(*given, **more)
-    return found._replace(said=[event for event in found.said if not isinstance(event, BudgetReached)])
+    return found._replace(recorded=[event for event in found.recorded if not isinstance(event, BudgetReached)])
 
 
 def _unbounded(*given: Any, budget: Any, **more: Any) -> Any:

@@ -19,7 +19,7 @@ def _without(*_: object) -> bool:
 
 
 def _as_wanted(self: Authority, *_: object, **__: object) -> Judgement:
-    return Judgement("allow", "", self.current)
+    return Judgement("allow", "", self.catalog.current)
 
 
 def _times_three(budget: Any, **more: Any) -> Any:
