@@ -12,21 +12,7 @@ from refold.engine.planner.intake.inbox import ASK_MS, UnknownRuns, WaitsFor
 from refold.engine.planner.lane import Lane
 from refold.engine.planner.log.outbox import AskerAt
 from refold.engine.planner.settings import PlannerSettings
-from refold.engine.ports.effects import (
-    Append,
-    AskCommitted,
-    AskEnd,
-    BlobLoaded,
-    BlobSaved,
-    CommittedAt,
-    Effect,
-    Flow,
-    Item,
-    LanesNow,
-    Now,
-    Publish,
-    Read,
-)
+from refold.engine.ports import effects
 from refold.engine.ports.log import Assigned, Delivery, End, Outgoing, Reached, Record, Revoked, Shrunk
 from refold.engine.runtime.lanes import Awake, Journal, Lanes, Tokens
 from refold.engine.runtime.watchdog import Mark
@@ -110,12 +96,12 @@ class Planner:
         self._mirrored: set[int] = set()
         self._paused: dict[int, frozenset[str]] = {}
 
-    def turn(self, inbox: list[Item], now: Now) -> list[Effect]:
+    def turn(self, inbox: list[effects.Item], now: effects.Now) -> list[effects.Effect]:
         self._mono = now.mono_ms
         self._fairness.begin(now.mono_ms)
-        effects: list[Effect] = []
+        orders: list[effects.Effect] = []
         for item in inbox:
-            effects += self._take(item)
+            orders += self._take(item)
         for partition, waited in self._unknown_runs.without_run(self._decided):
             if (served := self.lanes.get(partition)) is not None:
                 self._fairness.touch(partition)
@@ -128,9 +114,9 @@ class Planner:
         else:
             self._fairness.work()
         lanes = self._fairness.awake
-        effects += [*self._collect(lanes), *self._ask(lanes), *self._flow(lanes)]
+        orders += [*self._collect(lanes), *self._ask(lanes), *self._flow(lanes)]
         self._fairness.rest()
-        return [*effects, *self.lanes.commit(now, at_once=self._draining)]
+        return [*orders, *self.lanes.commit(now, at_once=self._draining)]
 
     def drain(self) -> bool:
         """Stop deciding; True once all commands are in their topics."""
@@ -138,13 +124,13 @@ class Planner:
         begins, self._draining = not self._draining, True
         return not begins and all(lane.outbox.is_sent(lane.log.position) for lane in self.lanes if lane.log.live)
 
-    def lanes_now(self) -> LanesNow:
+    def lanes_now(self) -> effects.LanesNow:
         lanes = list(self.lanes)
         waiting = Counter[str]()
         for lane in lanes:
             waiting.update(lane.inbox.waiting.counts())
         behind, executions = sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes)
-        return LanesNow(len(lanes), behind, executions, waiting)
+        return effects.LanesNow(len(lanes), behind, executions, waiting)
 
     def next_due_ms(self) -> int | None:
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
@@ -153,73 +139,69 @@ class Planner:
     def _decided(self, partition: int) -> int:
         return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
 
-    def _take(self, item: Item) -> list[Effect]:
+    def _take(self, item: effects.Item) -> list[effects.Effect]:
         if isinstance(item, Delivery):
             return self._deliver(item)
         if isinstance(item, (Record, Reached)):  # with deliveries, nearly all items
             return self._feed(item)
-        if isinstance(item, (BlobLoaded, BlobSaved)):
+        if isinstance(item, (effects.BlobLoaded, effects.BlobSaved)):
             for lane in self.lanes:  # any of them may have requested it
                 self._fairness.touch(lane.partition)
             self._blobs.answered(item)
-        elif not isinstance(item, (End, CommittedAt)):
+        elif not isinstance(item, (End, effects.CommittedAt)):
             return self._position_changed(item)
         elif item.topic == RUN_REQUESTED:
             self._unknown_runs.take(item, self._mono)
-        elif isinstance(item, CommittedAt) or item.topic.startswith(TOOL_REQUESTED):
+        elif isinstance(item, effects.CommittedAt) or item.topic.startswith(TOOL_REQUESTED):
             self._passed(item)
             return []
         return self._feed(item) if isinstance(item, End) else []
 
-    def _feed(self, item: Record | Reached | End) -> list[Effect]:
+    def _feed(self, item: Record | Reached | End) -> list[effects.Effect]:
         lane = self._fairness.touch(item.partition)
         if lane is None:
             return []
         lane.feed(item)
-        if lane.log.shrunk:
-            return self._give_up(lane)
-        return self._distrust(lane) if lane.start.foreign else []
+        return self._restart(lane) if lane.log.shrunk or lane.start.foreign else []
 
-    def _passed(self, item: CommittedAt | End) -> None:
+    def _passed(self, item: effects.CommittedAt | End) -> None:
         self._ask_due = self._mono + ASK_MS  # the answer may have taken long, and all else has waited for it
-        for partition in sorted(self._late) if isinstance(item, CommittedAt) else (item.partition,):
+        for partition in sorted(self._late) if isinstance(item, effects.CommittedAt) else (item.partition,):
             if (late := self.lanes.get(partition)) is not None:
                 self._fairness.touch(partition)
                 late.passed(item)
 
-    def _position_changed(self, item: Item) -> list[Effect]:
+    def _position_changed(self, item: effects.Item) -> list[effects.Effect]:
         if isinstance(item, (Assigned, Revoked)):
             self._unknown_runs.forget(item.partition)
             self._paused.pop(item.partition, None)
         elif isinstance(item, Shrunk):
             read = self.lanes.get(item.partition)  # positions in its marks may rest on lost records
             self._distrusted[item.partition] = _missed(read) if read else NOTHING_LOST
-        effects = self.lanes.route(item)
+        orders = self.lanes.route(item)
         if isinstance(item, Assigned):
             self._fairness.touch(item.partition)
-        return effects
+        return orders
 
-    def _deliver(self, delivery: Delivery) -> list[Effect]:
+    def _deliver(self, delivery: Delivery) -> list[effects.Effect]:
         if (sent := self._tokens.take(delivery.token)) is None:
             return []
         partition, asker = sent
         if (lane := self._fairness.touch(partition)) is None:
             return []
         lane.delivered(asker, delivery)
-        return self._give_up(lane) if lane.log.shrunk else []
+        return self._restart(lane) if lane.log.shrunk else []
 
-    def _give_up(self, lane: Lane) -> list[Effect]:
-        """Restart a lane whose log has lost records."""
-        self.journal.tell("log.shrunk", topic=RUN_LOG, partition=lane.partition, position=lane.log.position)
-        self._distrusted[lane.partition] = _missed(lane)
-        return self.lanes.restart_lane(lane.partition)
-
-    def _distrust(self, lane: Lane) -> list[Effect]:
-        """Restart a lane whose marks belong to another log."""
-        self.journal.tell("marks.foreign", partition=lane.partition)
-        self._distrusted[lane.partition] = NOTHING_LOST
-        self._mirrored.add(lane.partition)
-        return self.lanes.restart_lane(lane.partition)
+    def _restart(self, lane: Lane) -> list[effects.Effect]:
+        """Restart a lane whose log has lost records, or whose marks belong to another log."""
+        number, shrunk = lane.partition, lane.log.shrunk
+        self._distrusted[number] = _missed(lane) if shrunk else NOTHING_LOST
+        if shrunk:
+            self.journal.tell("log.shrunk", topic=RUN_LOG, partition=number, position=lane.log.position)
+        else:
+            self.journal.tell("marks.foreign", partition=number)
+            self._mirrored.add(number)
+        return self.lanes.restart_lane(number)
 
     def _leave(self, lane: Lane) -> None:
         lane.leave()
@@ -232,10 +214,10 @@ class Planner:
         lost, mirrored = self._distrusted.pop(assigned.partition, None), assigned.partition in self._mirrored
         return Lane(assigned, self._shared, mono_ms=self._mono, lost=lost, mirrored=mirrored)
 
-    def _collect(self, lanes: list[Lane]) -> list[Effect]:
+    def _collect(self, lanes: list[Lane]) -> list[effects.Effect]:
         publishes: list[Outgoing] = []
         appends: list[Outgoing] = []
-        reads: list[Effect] = []
+        reads: list[effects.Effect] = []
         for lane in lanes:
             lane.publish()
             outbox = lane.outbox
@@ -243,44 +225,41 @@ class Planner:
             appends += outbox.appends
             outbox.publishes, outbox.appends = [], []
             if lane.histories.needs_log():
-                reads.append(Read(RUN_LOG, lane.partition, 0))
-            reads += [Read(topic, lane.partition, offset) for topic, offset in lane.start.seeks().items()]
+                reads.append(effects.Read(RUN_LOG, lane.partition, 0))
+            reads += [effects.Read(topic, lane.partition, offset) for topic, offset in lane.start.seeks().items()]
             if lane.needs_log_end:
                 lane.log.requested_at = lane.log.position
-                reads.append(AskEnd(RUN_LOG, lane.partition))
+                reads.append(effects.AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.waiting.has_waiting(WaitsFor.CATALOG):
-                reads.append(AskEnd(CATALOG, lane.partition))
-        effects: list[Effect] = [*self._blobs.orders]
+                reads.append(effects.AskEnd(CATALOG, lane.partition))
+        orders: list[effects.Effect] = [*self._blobs.orders]
         self._blobs.orders.clear()
         if publishes:
-            effects.append(Publish(publishes))
+            orders.append(effects.Publish(publishes))
         if appends:
-            effects.append(Append(appends))
-        return effects + reads
+            orders.append(effects.Append(appends))
+        return orders + reads
 
-    def _ask(self, lanes: list[Lane]) -> list[Effect]:
-        effects = self._unknown_runs.effects(self._mono)
+    def _ask(self, lanes: list[Lane]) -> list[effects.Effect]:
+        orders = self._unknown_runs.effects(self._mono)
         for lane in lanes:
             (self._late.add if lane.outbox.unanswered.topics else self._late.discard)(lane.partition)
         if self._late and self._mono >= self._ask_due:
             self._ask_due = self._mono + ASK_MS
-            effects += self._ask_executors()
-        return effects
+            lanes = list(self.lanes)
+            ends = [effects.AskEnd(topic, lane.partition) for lane in lanes for topic in lane.outbox.unanswered.topics]
+            topics = sorted({end.topic for end in ends})
+            orders += [*(effects.AskCommitted(executors(pool_of(topic)), topic) for topic in topics), *ends]
+        return orders
 
-    def _ask_executors(self) -> list[Effect]:
-        late = [lane for lane in self.lanes if lane.partition in self._late]
-        ends = [AskEnd(topic, lane.partition) for lane in late for topic in lane.outbox.unanswered.topics]
-        topics = sorted({end.topic for end in ends})
-        return [*(AskCommitted(executors(pool_of(topic)), topic) for topic in topics), *ends]
-
-    def _flow(self, lanes: list[Lane]) -> list[Effect]:
-        effects: list[Effect] = []
+    def _flow(self, lanes: list[Lane]) -> list[effects.Effect]:
+        orders: list[effects.Effect] = []
         for lane in lanes:
             number, before = lane.partition, self._paused.get(lane.partition, frozenset())
             self._paused[number] = paused = lane.admission.paused(before)
-            effects += [Flow("pause", topic, number) for topic in sorted(paused - before)]
-            effects += [Flow("resume", topic, number) for topic in sorted(before - paused)]
-        return effects
+            orders += [effects.Flow("pause", topic, number) for topic in sorted(paused - before)]
+            orders += [effects.Flow("resume", topic, number) for topic in sorted(before - paused)]
+        return orders
 
 
 def _missed(lane: Lane) -> Lost:
