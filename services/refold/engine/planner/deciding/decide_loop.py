@@ -15,27 +15,11 @@ from refold.core.errors import FoldError, MalformedError, UsageError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
 from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolResult
-from refold.core.planning import copying
+from refold.core.planning import copying, verdict
 from refold.core.planning.budgets import answer_ms
 from refold.core.planning.copying import ForkAsked
 from refold.core.planning.decide import decide
 from refold.core.planning.pausing import RequestedAt
-from refold.core.planning.verdict import (
-    Again,
-    ChildEnded,
-    Decided,
-    Due,
-    Ignore,
-    Input,
-    ParentEnded,
-    Park,
-    PauseAbove,
-    Refuse,
-    Rules,
-    Ruling,
-    Start,
-    UnreadableResult,
-)
 from refold.core.run import pausing
 from refold.core.run.chain import Head
 from refold.core.run.fold import advance, evolve, extended, wakes
@@ -75,7 +59,7 @@ class LaneParts:
     timers: Timers
     stalls: Holds
     agents: Agents
-    rules: Rules
+    rules: verdict.Rules
 
 
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
@@ -146,7 +130,7 @@ class LargeValues:
         """True if an input waits for large values (only with `loads`), or behind an entry of its run."""
         message = item.input
         if self._keeping:
-            run = message.parent if isinstance(message, ParentEnded) else item.run_id
+            run = message.parent if isinstance(message, verdict.ParentEnded) else item.run_id
             if run in self._keeping:
                 self._inbox.waiting.put(item, WaitsFor.VALUE, run)
                 return True
@@ -164,13 +148,13 @@ class LargeValues:
             self._driven.add(run)
             self._load(Pending(run, None, values=values), places)
 
-    def _named(self, message: Input | None) -> Iterator[Pointed]:
+    def _named(self, message: verdict.Input | None) -> Iterator[Pointed]:
         if isinstance(message, ToolResult):
             yield message.run_id, message.result
-        elif isinstance(message, Start):
+        elif isinstance(message, verdict.Start):
             if blobs.is_pointer(message.request.input):
                 yield message.request.run_id, message.request.input
-        elif isinstance(message, ChildEnded):
+        elif isinstance(message, verdict.ChildEnded):
             if blobs.is_pointer(message.result):
                 yield child_id(message.run_id, message.step), message.result
         # An order to retry or migrate is answered by a replay from the top, which needs all values of the run.
@@ -198,7 +182,7 @@ class LargeValues:
                 self._inbox.push(self._inbox.waiting.take(WaitsFor.VALUE, item))
 
         # A user's input may claim any pointer: without a store it fails instead of waiting.
-        stored = not isinstance(item.input, Start) or item.input.origin is not None
+        stored = not isinstance(item.input, verdict.Start) or item.input.origin is not None
         for place in list(left):
             self._orders.load(place, partial(loaded, place), stored=stored)
 
@@ -297,10 +281,10 @@ class DecideLoop:
             if isinstance(item.input, ToolResult):
                 self._outbox.bases.answered(item.input, record)
         message = item.input
-        loads = not isinstance(message, Start) or self._begins(item, message, now)
+        loads = not isinstance(message, verdict.Start) or self._begins(item, message, now)
         return not self._large.awaits(item, loads=loads)
 
-    def _begins(self, item: Pending, message: Start, now: int) -> bool:
+    def _begins(self, item: Pending, message: verdict.Start, now: int) -> bool:
         """True if a request is for a known run, or starts one now: others need no values."""
         if not is_pointer(message.request.input):
             return True
@@ -310,49 +294,50 @@ class DecideLoop:
         return not (exists or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
-        if type(item.input) is ChildEnded:
+        if type(item.input) is verdict.ChildEnded:
             self._family.addressed(item)
         run = item.run_id
         if run in self._log.erased.runs:
             self._refuse_erased(item, now)
             return
         state = self._log.known(run)
-        if run in self._log.fold.frozen and not (isinstance(item.input, Start) and state):
+        if run in self._log.fold.frozen and not (isinstance(item.input, verdict.Start) and state):
             self._defer(item, now)  # this version cannot see the rest of its history: another will read on
-        elif (verdict := self._verdict(state, item, now)) is not None:
-            self._carry_out(state, verdict, item, now)
+        elif (ruling := self._verdict(state, item, now)) is not None:
+            self._carry_out(state, ruling, item, now)
 
-    def _carry_out(self, state: RunState | None, verdict: Ruling, item: Pending, now: int) -> None:
+    def _carry_out(self, state: RunState | None, ruling: verdict.Ruling, item: Pending, now: int) -> None:
         run = item.run_id
-        if isinstance(verdict, list):
+        if isinstance(ruling, list):
             if run in self._log.fold.frozen:
                 self._defer(item, now)
             else:
-                self._append(state, verdict, item, now)
-        elif isinstance(verdict, Again):
+                self._append(state, ruling, item, now)
+        elif isinstance(ruling, verdict.Again):
             assert state is not None, "a call that is open is of a run that is known"
-            self.redispatch.ask_again(state, verdict, item, now)
-        elif isinstance(verdict, Park) and not item.would_know:
-            self._park(item, verdict, now)
+            self.redispatch.ask_again(state, ruling, item, now)
+        elif isinstance(ruling, verdict.Park) and not item.would_know:
+            self._park(item, ruling, now)
         # An answer without an entry is final only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
-            self._leave(state, item, verdict, now)
+            self._leave(state, item, ruling, now)
 
-    def _verdict(self, state: RunState | None, item: Pending, now: int) -> Ruling | None:
+    def _verdict(self, state: RunState | None, item: Pending, now: int) -> verdict.Ruling | None:
         message = item.input
         # No input: a run whose code may be able to go on, for example after a take-over.
         if message is None:
-            return [] if state and not (state.over or state.copying) else Ignore("nothing to drive")
-        if isinstance(message, (Start, ParentEnded)) and not self._family.allows(message):
-            return Ignore("its parent has seen to that")
+            return [] if state and not (state.over or state.copying) else verdict.Ignore("nothing to drive")
+        if isinstance(message, (verdict.Start, verdict.ParentEnded)) and not self._family.allows(message):
+            return verdict.Ignore("its parent has seen to that")
         if state is None:
             away = self._forward(item) or not self._is_admitted(item, now)
             return None if away else self._decide(state, item, now)
         if item.record and (why := of_other_pool(item.record, state, message)):
-            return Ignore(why) if isinstance(message, UnreadableResult) else Refuse("wrong_pool", why)
+            unreadable = isinstance(message, verdict.UnreadableResult)
+            return verdict.Ignore(why) if unreadable else verdict.Refuse("wrong_pool", why)
         return self._decide(state, item, now)
 
-    def _decide(self, state: RunState | None, item: Pending, now: int) -> Ruling:
+    def _decide(self, state: RunState | None, item: Pending, now: int) -> verdict.Ruling:
         if state is not None and (judged := self._of_lane(state, item, now)) is not None:
             return judged
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
@@ -361,42 +346,42 @@ class DecideLoop:
             return self._admission.limit_signals(ruling, state, item.input)
         return ruling
 
-    def _of_lane(self, state: RunState, item: Pending, now: int) -> Ruling | None:
+    def _of_lane(self, state: RunState, item: Pending, now: int) -> verdict.Ruling | None:
         """Ruling on an input that depends on this lane's copies, code or catalog, if any."""
         request, message = state.request, item.input
         if request and request.forked and state.copying and not copying.may_come(message):
-            return Park("the run is not known")
+            return verdict.Park("the run is not known")
         if isinstance(message, RunOperation):
             return self._of_code(state, message, item, now)
         # A lane whose catalog lags would accept a decision of people whose right was revoked.
-        if isinstance(message, Decided) and item.until(WaitsFor.CATALOG) is None:
-            return Park("the catalog is not read up to an end after the decision", code="unauthorised")
+        if isinstance(message, verdict.Decided) and item.until(WaitsFor.CATALOG) is None:
+            return verdict.Park("the catalog is not read up to an end after the decision", code="unauthorised")
         return None
 
-    def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> Ruling | None:
+    def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> verdict.Ruling | None:
         if operation.kind in JUDGED and not retries(operation, state):
             ruling = self._stalls.judge(operation, state, sent_ms=item.record.at_ms if item.record else now)
-            if isinstance(ruling, Ignore) and not state.over:
+            if isinstance(ruling, verdict.Ignore) and not state.over:
                 # It has gone on, but its entry may be lost: driven once more, it comes to the same point.
                 self._inbox.push([Pending(item.run_id, None)])
             return ruling
         return self._agents.migrate(state, operation, item.values) if operation.kind == MIGRATE else None
 
-    def _completed(self, item: Pending) -> Input:
+    def _completed(self, item: Pending) -> verdict.Input:
         message = item.input
         assert message is not None, "what has no input is driven"
-        if isinstance(message, Start):
+        if isinstance(message, verdict.Start):
             # Randomness enters here and is recorded: the run draws all its random numbers from this seed.
             waits, pause = item.run_id in self._inbox.waiting.at(WaitsFor.RUN), self._family.pause(message)
             return dataclasses.replace(message, seed=self._shared.nonce().hex(), waits=waits, pause=pause)
-        if isinstance(message, PauseAbove):
+        if isinstance(message, verdict.PauseAbove):
             return dataclasses.replace(message, pause=self._family.pause(message))
         return message
 
     def _is_admitted(self, item: Pending, now: int) -> bool:
         """True if there is room for another run; if not, its request waits or is refused."""
         message = item.input
-        if not isinstance(message, Start):
+        if not isinstance(message, verdict.Start):
             return True
         if message.origin is None and (why := self._admission.refuses(message.request, now)):
             self.bury(item, "no_room", why, now)
@@ -411,18 +396,18 @@ class DecideLoop:
         for call in calls:
             run, seq = parse_call_id(call)
             if (state := self._log.fold.states.get(run)) and (step := state.step_of(seq)) is not None:
-                self._inbox.push([Pending(run, Due(run, step, now), waited=_PASSED if passed else None)])
+                self._inbox.push([Pending(run, verdict.Due(run, step, now), waited=_PASSED if passed else None)])
 
-    def _leave(self, state: RunState | None, item: Pending, verdict: Ignore | Park | Refuse, now: int) -> None:
-        if isinstance(verdict, Park):
-            self._park(item, verdict, now)
-        elif isinstance(verdict, Refuse):
-            self.bury(item, verdict.code, verdict.reason, now)
+    def _leave(self, state: RunState | None, item: Pending, ruling: verdict.Ruling, now: int) -> None:
+        if isinstance(ruling, verdict.Park):
+            self._park(item, ruling, now)
+        elif isinstance(ruling, verdict.Refuse):
+            self.bury(item, ruling.code, ruling.reason, now)
         else:
             self._journal.counts["input.ignored"] += 1
-            if isinstance(item.input, ToolResult | Decided) and state is not None:
+            if isinstance(item.input, ToolResult | verdict.Decided) and state is not None:
                 self._outbox.close_again(state, item.input, now)
-            elif isinstance(item.input, Due) and state is not None:
+            elif isinstance(item.input, verdict.Due) and state is not None:
                 self._timers.again(state, item.input, now)
             self._outbox.close(item)
 
@@ -585,16 +570,16 @@ class DecideLoop:
         else:
             self.bury(item, "too_large", "the run log takes no entry for it", now)
 
-    def _park(self, item: Pending, verdict: Park, now: int) -> None:
+    def _park(self, item: Pending, ruling: verdict.Park, now: int) -> None:
         """Park an input whose subject is unknown and may be under way."""
-        if item.record is None or isinstance(item.input, UnreadableResult):
+        if item.record is None or isinstance(item.input, verdict.UnreadableResult):
             item.finish()
         elif item.would_know:
-            self.bury(item, verdict.code, f"{verdict.reason}, and nothing is under way that would tell", now)
-        elif verdict.code == "unknown_run" and not self._inbox.parkable(item):
-            reason = f"{verdict.reason}, and too much waits for such runs: say it again when it has begun"
-            self.bury(item, verdict.code, reason, now)
-        elif verdict.code == "unknown_run":
+            self.bury(item, ruling.code, f"{ruling.reason}, and nothing is under way that would tell", now)
+        elif ruling.code == "unknown_run" and not self._inbox.parkable(item):
+            reason = f"{ruling.reason}, and too much waits for such runs: say it again when it has begun"
+            self.bury(item, ruling.code, reason, now)
+        elif ruling.code == "unknown_run":
             self._inbox.park(item)
             self._shared.unknown_runs.add(self._partition, item)
         else:
@@ -621,10 +606,10 @@ def _begins(event: Event, most: int) -> bool:
 class Redispatch:
     """Repeated requests for the calls of one lane. **Units**: `now` in milliseconds since 1970."""
 
-    def __init__(self, outbox: Outbox, timers: Timers, rules: Rules, journal: Journal) -> None:
+    def __init__(self, outbox: Outbox, timers: Timers, rules: verdict.Rules, journal: Journal) -> None:
         self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
 
-    def ask_again(self, state: RunState, again: Again, item: Pending, now: int) -> None:
+    def ask_again(self, state: RunState, again: verdict.Again, item: Pending, now: int) -> None:
         """Send a request again: after its time, if executors have passed it, or at once if one needs it `whole`."""
         step = again.step
         if again.whole:
