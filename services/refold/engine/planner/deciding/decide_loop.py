@@ -27,7 +27,6 @@ from refold.core.run.handed import Lacks, Pointed, Values, pointers
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_LOG
 from refold.core.wire import blobs, canonical, codec
-from refold.core.wire.blobs import is_pointer
 from refold.engine.planner.agents.agent_host import MIGRATE, Agents
 from refold.engine.planner.agents.stalls import JUDGED, Holds, LiveRoom, Stall, retries
 from refold.engine.planner.deciding.admission import Admission
@@ -69,7 +68,7 @@ TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "d
 LOADING_BYTES = 32 << 20
 """Bytes loaded at a time, for all lanes of a planner."""
 
-_RUN_AGAIN = frozenset({MIGRATE, "retry"})
+_REPLAYED = frozenset({MIGRATE, "retry"})
 
 _PASSED = {WaitsFor.EXECUTORS: 1}
 
@@ -151,19 +150,13 @@ class LargeValues:
     def _named(self, message: verdict.Input | None) -> Iterator[Pointed]:
         if isinstance(message, ToolResult):
             yield message.run_id, message.result
-        elif isinstance(message, verdict.Start):
-            if blobs.is_pointer(message.request.input):
-                yield message.request.run_id, message.request.input
-        elif isinstance(message, verdict.ChildEnded):
-            if blobs.is_pointer(message.result):
-                yield child_id(message.run_id, message.step), message.result
+        elif isinstance(message, verdict.Start) and blobs.is_pointer(message.request.input):
+            yield message.request.run_id, message.request.input
+        elif isinstance(message, verdict.ChildEnded) and blobs.is_pointer(message.result):
+            yield child_id(message.run_id, message.step), message.result
         # An order to retry or migrate is answered by a replay from the top, which needs all values of the run.
-        elif (
-            isinstance(message, RunOperation)
-            and message.kind in _RUN_AGAIN
-            and (state := self._log.known(message.run_id))
-        ):
-            yield from pointers(state)
+        elif isinstance(message, RunOperation) and message.kind in _REPLAYED:
+            yield from pointers(self._log.known(message.run_id) or RunState(message.run_id))
 
     def _load(self, item: Pending, places: Iterable[Pointed]) -> None:
         left = set(places)
@@ -286,7 +279,7 @@ class DecideLoop:
 
     def _begins(self, item: Pending, message: verdict.Start, now: int) -> bool:
         """True if a request is for a known run, or starts one now: others need no values."""
-        if not is_pointer(message.request.input):
+        if not blobs.is_pointer(message.request.input):
             return True
         exists = item.run_id in self._log.erased.runs or self._log.known(item.run_id) is not None
         stray = message.origin is None and home(item.run_id, self._shared.settings.partitions) != self._partition
