@@ -462,7 +462,7 @@ class Lane:
             self._look_into()
         for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
             self._look_into()
-            self._decide_loop.redispatch.go_on(halted, step, now)
+            self._decide_loop.go_on(halted, step, now)
         self._look_into()
         for timer in self.inbox.ready(self._timers.due(now), self._is_due):
             state = self.log.accepted(timer.run_id)  # folds a run that was asleep, and sets its timers

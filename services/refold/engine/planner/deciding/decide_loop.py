@@ -256,7 +256,6 @@ class DecideLoop:
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
         self._stalls, self._timers, self._agents, self._rules = parts.stalls, parts.timers, parts.agents, parts.rules
         self._limits = limits = shared.settings.limits
-        self.redispatch = Redispatch(parts.outbox, parts.timers, parts.rules, shared.journal)
         served = shared.blobs, parts.inbox, parts.log, parts.outbox
         self._large = LargeValues(*served, agents=parts.agents, most=limits.blob_bytes)
 
@@ -308,7 +307,7 @@ class DecideLoop:
                 self._append(state, ruling, item, now)
         elif isinstance(ruling, verdict.Again):
             assert state is not None, "a call that is open is of a run that is known"
-            self.redispatch.ask_again(state, ruling, item, now)
+            self._ask_again(state, ruling, item, now)
         elif isinstance(ruling, verdict.Park) and not item.would_know:
             self._park(item, ruling, now)
         # An answer without an entry is final only on a log that is read to its end: a zombie's view may be old.
@@ -538,6 +537,40 @@ class DecideLoop:
         after.unseen = 0
         self._send(before, after, ending, item, now)
 
+    # Repeated requests for calls
+
+    def _ask_again(self, state: RunState, again: verdict.Again, item: Pending, now: int) -> None:
+        """Send a request again: after its time, if executors have passed it, or at once if one needs it `whole`."""
+        step = again.step
+        if again.whole:
+            self._journal.counts["request.whole"] += 1
+            self._outbox.go_on(state, step, now, asked=item)
+            return
+        unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
+        call = call_id(state.run_id, opened.seq)
+        passed = item.until(WaitsFor.EXECUTORS)
+        item.finish()
+        sent = unanswered.last(call)
+        if sent is None or sent.attempt != opened.attempt:
+            # A predecessor has sent it, to an unknown offset.
+            sent = SentRequest(opened.attempt, "", 0, now, 0)
+        elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
+            unanswered.watch(call, due)
+            return
+        elif not passed:
+            unanswered.wait(call)
+            return
+        self._journal.counts["request.again"] += 1
+        self._outbox.ask_again(state, step, issued=sent.issued, now=now)
+        unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
+
+    def go_on(self, state: RunState, step: int, now: int) -> None:
+        """Send the request of a call that was held back; its time to answer begins now."""
+        self._outbox.go_on(state, step, now)
+        self._timers.set(state.run_id, step, 0)
+        call = call_id(state.run_id, state.open[step].seq)
+        self._outbox.unanswered.watch(call, now + answer_ms(state.call(step), 0, self._rules))
+
     # Inputs that do not belong into the log
 
     def _forward(self, item: Pending) -> bool:
@@ -594,42 +627,3 @@ def _begins(event: Event, most: int) -> bool:
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and not event.forked and canonical.utf8_bytes(event.input) <= most
     )
-
-
-class Redispatch:
-    """Repeated requests for the calls of one lane. **Units**: `now` in milliseconds since 1970."""
-
-    def __init__(self, outbox: Outbox, timers: Timers, rules: verdict.Rules, journal: Journal) -> None:
-        self._outbox, self._timers, self._rules, self._journal = outbox, timers, rules, journal
-
-    def ask_again(self, state: RunState, again: verdict.Again, item: Pending, now: int) -> None:
-        """Send a request again: after its time, if executors have passed it, or at once if one needs it `whole`."""
-        step = again.step
-        if again.whole:
-            self._journal.counts["request.whole"] += 1
-            self._outbox.go_on(state, step, now, asked=item)
-            return
-        unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
-        call = call_id(state.run_id, opened.seq)
-        passed = item.until(WaitsFor.EXECUTORS)
-        item.finish()
-        sent = unanswered.last(call)
-        if sent is None or sent.attempt != opened.attempt:
-            # A predecessor has sent it, to an unknown offset.
-            sent = SentRequest(opened.attempt, "", 0, now, 0)
-        elif now < (due := sent.at_ms + answer_ms(proposed, sent.times, self._rules)):
-            unanswered.watch(call, due)
-            return
-        elif not passed:
-            unanswered.wait(call)
-            return
-        self._journal.counts["request.again"] += 1
-        self._outbox.ask_again(state, step, issued=sent.issued, now=now)
-        unanswered.watch(call, now + answer_ms(proposed, sent.times + 1, self._rules))
-
-    def go_on(self, state: RunState, step: int, now: int) -> None:
-        """Send the request of a call that was held back; its time to answer begins now."""
-        self._outbox.go_on(state, step, now)
-        self._timers.set(state.run_id, step, 0)
-        call = call_id(state.run_id, state.open[step].seq)
-        self._outbox.unanswered.watch(call, now + answer_ms(state.call(step), 0, self._rules))
