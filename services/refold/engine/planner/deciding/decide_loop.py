@@ -273,10 +273,10 @@ class DecideLoop:
             if isinstance(item.input, ToolResult):
                 self._outbox.bases.answered(item.input, record)
         message = item.input
-        loads = not isinstance(message, verdict.Start) or self._begins(item, message, now)
+        loads = not isinstance(message, verdict.Start) or self._needs_input(item, message, now)
         return not self._large.awaits(item, loads=loads)
 
-    def _begins(self, item: Pending, message: verdict.Start, now: int) -> bool:
+    def _needs_input(self, item: Pending, message: verdict.Start, now: int) -> bool:
         """True if a request is for a known run, or starts one now: others need no values."""
         if not blobs.is_pointer(message.request.input):
             return True
@@ -290,7 +290,11 @@ class DecideLoop:
             self._family.addressed(item)
         run = item.run_id
         if run in self._log.erased.runs:
-            self._refuse_erased(item, now)
+            if item.from_people:
+                self.bury(item, "erased", f"run {run} was erased: its id cannot be used again yet", now)
+            else:
+                item.finish()
+                self._journal.counts["input.ignored"] += 1
             return
         state = self._log.known(run)
         if run in self._log.fold.frozen and not (isinstance(item.input, verdict.Start) and state):
@@ -402,13 +406,6 @@ class DecideLoop:
             elif isinstance(item.input, verdict.Due) and state is not None:
                 self._timers.again(state, item.input, now)
             self._outbox.close(item)
-
-    def _refuse_erased(self, item: Pending, now: int) -> None:
-        if item.from_people:
-            self.bury(item, "erased", f"run {item.run_id} was erased: its id cannot be used again yet", now)
-            return
-        item.finish()
-        self._journal.counts["input.ignored"] += 1
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
         run = item.run_id
@@ -523,7 +520,7 @@ class DecideLoop:
         limit = self._limits.payload_bytes
         # Only a retry can follow a terminal event. The same failure again means that the log refused even this entry:
         # then the request is dropped too, and at last the input.
-        beginnings = [event for event in events if _begins(event, limit)]
+        beginnings = [event for event in events if _opens_run(event, limit)]
         if isinstance(events[-1], RunFailed) and events[-1].failure == failure:
             if not beginnings or (before and before.over):
                 self._give_up(item, now)
@@ -622,7 +619,7 @@ class DecideLoop:
             self.bury(item, "stalled", f"{reason}; too much waits for such runs: say it again when it goes on", now)
 
 
-def _begins(event: Event, most: int) -> bool:
+def _opens_run(event: Event, most: int) -> bool:
     """True if an event creates a run with a small input, or reopens one."""
     return isinstance(event, RunRetried) or (
         isinstance(event, RunRequested) and not event.forked and canonical.utf8_bytes(event.input) <= most
