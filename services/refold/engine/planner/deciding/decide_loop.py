@@ -64,13 +64,10 @@ class LaneParts:
 TEXTS: dict[type, str] = {events.RunCompleted: "result", events.NoteRecorded: "data", events.ChildStarted: "input"}
 """Texts of events that go to the blob store if large."""
 
-
 LOADING_BYTES = 32 << 20
 """Bytes loaded at a time, for all lanes of a planner."""
 
 _REPLAYED = frozenset({MIGRATE, "retry"})
-
-_PASSED = {WaitsFor.EXECUTORS: 1}
 
 
 class BlobOrders:
@@ -389,10 +386,11 @@ class DecideLoop:
 
     def late(self, calls: Iterable[CallId], now: int, *, passed: bool = False) -> None:
         """Queue unanswered calls for a decision. `passed`: executors have passed their requests."""
+        waited = {WaitsFor.EXECUTORS: 1} if passed else None
         for call in calls:
             run, seq = parse_call_id(call)
             if (state := self._log.fold.states.get(run)) and (step := state.step_of(seq)) is not None:
-                self._inbox.push([Pending(run, verdict.Due(run, step, now), waited=_PASSED if passed else None)])
+                self._inbox.push([Pending(run, verdict.Due(run, step, now), waited=waited)])
 
     def _leave(self, state: RunState | None, item: Pending, ruling: verdict.Ruling, now: int) -> None:
         if isinstance(ruling, verdict.Park):

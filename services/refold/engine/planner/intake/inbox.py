@@ -454,7 +454,6 @@ class Inbox:
 _OVERTAKING = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
 """Topics with inputs about existing runs."""
 
-
 ASK_MS = 1_000
 """Interval of queries for other members' positions, which are committed twice a second."""
 

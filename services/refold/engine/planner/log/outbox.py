@@ -246,7 +246,6 @@ Asker = SentEntry | Ordered | SentTombstone | SentLetter | Pending | ClockProbe 
 
 AskerAt = tuple[int, Asker]
 
-
 ENDS_BYTES = 16 << 20
 """Most bytes of held-back ends at a take-over: some 10,000 ends."""
 
