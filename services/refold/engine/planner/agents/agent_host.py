@@ -103,6 +103,9 @@ MOST_DENIED = 1_000
 MOST_UNHEARD = 20
 """Most failed tasks, not awaited by a run's code, that are recorded."""
 
+_Block = events.CallFailed | events.ApprovalRequested | None
+"""Verdict of a policy that blocks a call."""
+
 PASSING = (MemoryError, OSError, ImportError, RecursionError, BlobError)
 """Errors that may be the machine's and not the code's: the run is tried again later."""
 
@@ -494,9 +497,30 @@ class Agents:
             seq = frontier.seq + len(frontier.added) + 1
             call, block = asking.propose(state, call, authority, now, seq=seq, ahead=frontier.ahead)
         if state.account is not None or intent.reserve is not None:
-            frontier.reservation = frontier.reservation or Reservation()
-            return propose_metered(state, Metered(call, intent.reserve, block), frontier.reservation, now, self._rules)
+            return self._propose_metered(state, intent, call, block, frontier, now)
         return [call, block or dispatch(call, 1, now, self._rules)]
+
+    def _propose_metered(
+        self, state: RunState, intent: Call, call: events.CallProposed, block: _Block, frontier: _Frontier, now: int
+    ) -> list[events.Event]:
+        """Events of a call that counts against budgets. **Raises** RefoldError if a budget is used up, or the price of
+        the call is unknown."""
+        frontier.reservation = reservation = frontier.reservation or Reservation()
+        if (repeated := _repeated(state, call, reservation)) and not isinstance(block, events.CallFailed):
+            return [call, *repeated]
+        most = _most(state, call, intent.reserve, now, self._rules)
+        attempted = Attempted(call, 1, most, intent.reserve is not None and intent.reserve.cheap)
+        if block is not None:
+            return [call, *budgets.kept_in(attempted, block)]
+        judgement = budgets.judged(state, attempted, now, self._rules, reservation)
+        reservation.reached.update(event.budget for event in judgement.recorded if isinstance(event, events.BudgetReached))
+        if judgement.outcome == "stop":
+            assert judgement.failure is not None, "what is refused has a reason"
+            raise RefoldError(judgement.failure.message, code=judgement.failure.code)
+        if judgement.failure is not None:
+            return [call, *budgets.turned_away(attempted, judgement)]
+        reservation.amount = reservation.amount.plus((most or Amount())._replace(calls=1))
+        return [call, *judgement.recorded, dispatch(call, 1, now, self._rules)]
 
 
 def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
@@ -562,36 +586,6 @@ def spent(code: str, message: str) -> RefoldError:
     return RefoldError(message, code=code, hint=hint)
 
 
-@dataclass(slots=True)
-class Metered:
-    """A proposed call, its author's reservation, and its policy verdict."""
-
-    call: events.CallProposed
-    reserve: Reserve | None
-    stopped_by: events.CallFailed | events.ApprovalRequested | None
-
-
-def propose_metered(
-    state: RunState, new: Metered, reservation: Reservation, now: int, rules: Rules
-) -> list[events.Event]:
-    """Events of a call. **Raises** RefoldError if a budget is used up, or the price of the call is unknown."""
-    call = new.call
-    if (repeated := _repeated(state, call, reservation)) and not isinstance(new.stopped_by, events.CallFailed):
-        return [call, *repeated]
-    attempted = Attempted(call, 1, _most(state, new, now, rules), new.reserve is not None and new.reserve.cheap)
-    if new.stopped_by is not None:
-        return [call, *budgets.kept_in(attempted, new.stopped_by)]
-    judgement = budgets.judged(state, attempted, now, rules, reservation)
-    reservation.reached.update(event.budget for event in judgement.recorded if isinstance(event, events.BudgetReached))
-    if judgement.outcome == "stop":
-        assert judgement.failure is not None, "what is refused has a reason"
-        raise RefoldError(judgement.failure.message, code=judgement.failure.code)
-    if judgement.failure is not None:
-        return [call, *budgets.turned_away(attempted, judgement)]
-    reservation.amount = reservation.amount.plus((attempted.most or Amount())._replace(calls=1))
-    return [call, *judgement.recorded, dispatch(call, 1, now, rules)]
-
-
 def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[events.Event]:
     if state.account is None or not (most := state.account.limits.same):
         return []
@@ -603,8 +597,7 @@ def _repeated(state: RunState, call: events.CallProposed, reservation: Reservati
     return [events.CallRepeated(call.step, before), events.CallFailed(call.step, 0, events.Failure(REPEATED, message))]
 
 
-def _most(state: RunState, new: Metered, now: int, rules: Rules) -> Amount | None:
-    call, reserve = new.call, new.reserve
+def _most(state: RunState, call: events.CallProposed, reserve: Reserve | None, now: int, rules: Rules) -> Amount | None:
     if reserve is None:
         return None
     if (most := budgets.amount_of(reserve, rules)) is not None:
