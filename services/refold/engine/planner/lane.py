@@ -482,10 +482,6 @@ class Lane:
         """Queue calls whose requests executors have passed unanswered, or their topic has lost."""
         self._decide_loop.late(self.outbox.unanswered.answered(answer, self.partition), self.clock.now_ms, passed=True)
 
-    @property
-    def executions(self) -> int:
-        return self._agents.executions
-
     def decided(self) -> int:
         """Offset below which all requests are decided, or kept for known runs."""
         return self.inbox.passed(RUN_REQUESTED)

@@ -129,8 +129,8 @@ class Planner:
         waiting = Counter[str]()
         for lane in lanes:
             waiting.update(lane.inbox.waiting.counts())
-        behind, executions = sum(not lane.log.live for lane in lanes), sum(lane.executions for lane in lanes)
-        return effects.LanesNow(len(lanes), behind, executions, waiting)
+        executions = sum(map(len, self._shared.room.lanes))
+        return effects.LanesNow(len(lanes), sum(not lane.log.live for lane in lanes), executions, waiting)
 
     def next_due_ms(self) -> int | None:
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)

@@ -168,14 +168,7 @@ class Agents:
         self._app, self._rules, self._environment = app, rules, environment
         self._budget = budget or Bounds()
         self._live = LiveCode(LiveRoom(self._budget.live_bytes), Mark()) if live is None else live
-        self._mark = self._live.mark
-
-    @property
-    def executions(self) -> int:
-        return len(self._live)
-
-    def forget(self, run: RunId) -> None:
-        self._live.drop(run)
+        self._mark, self.forget = self._live.mark, self._live.drop
 
     def forget_all(self) -> None:
         for run in self._live:
