@@ -204,76 +204,6 @@ class LaneSchedule:
         return min((at for at in times if at is not None), default=None)
 
 
-class Deliveries:
-    """Delivery results of one lane's records, except entries. **Units**: `now` since 1970, ms."""
-
-    def __init__(self, parts: LaneParts, decide_loop: DecideLoop) -> None:
-        self._log, self._outbox, self._inbox, self._journal = parts.log, parts.outbox, parts.inbox, parts.log.journal
-        self._decide_loop, self._stalls, self._timers = decide_loop, parts.stalls, parts.timers
-
-    def published(self, asker: Asker, offset: int | None, now: int) -> None:
-        if isinstance(asker, (Ordered, SentTombstone, SentLetter, Pending)):
-            if offset is None:
-                self._journal.counts["publish.unknown"] += 1
-            if offset == NEVER:
-                self._never(asker, now)
-            elif isinstance(asker, Ordered):
-                self._outbox.acknowledged(asker, offset, self._log.fold.states, now)
-            else:
-                self._answered(asker, offset)
-        elif isinstance(asker, SentHold):
-            if offset is None:
-                self._stalls.send_again(asker.run_id)
-        elif isinstance(asker, SentSpent):
-            self._log.windows.delivered(asker, offset)
-        elif isinstance(asker, SentKept):
-            self._snapshot_written(asker, offset)
-
-    def _snapshot_written(self, sent: SentKept, offset: int | None) -> None:
-        self._log.snapshot_writer.delivered(sent, offset)
-        if offset == NEVER:
-            stops = "snapshots" if self._log.snapshot_writer.opened else "all decisions"
-            hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
-            self._journal.tell("snapshot.refused", key=sent.key.decode(), hint=hint)
-        for state, value in self._log.rest() if sent.marks else ():
-            self._timers.rest(state, value.due_ms)
-
-    def _answered(self, asker: SentTombstone | SentLetter | Pending, offset: int | None) -> None:
-        if isinstance(asker, SentTombstone):
-            (self._outbox.close if offset is None else Pending.finish)(asker.item)
-        elif isinstance(asker, SentLetter) and offset is None:
-            self._outbox.publish(asker.letter, asker)
-        elif isinstance(asker, SentLetter) and not isinstance(asker.item.input, UnreadableResult):
-            self._outbox.close(asker.item)
-        elif isinstance(asker, SentLetter):
-            self._inbox.push([asker.item])  # the dead letter is written; now the call is settled
-        elif offset is None:
-            self._inbox.push([asker])
-        else:
-            self._outbox.close(asker)
-
-    def _never(self, asker: Ordered | SentTombstone | SentLetter | Pending, now: int) -> None:
-        if isinstance(asker, Ordered):
-            topic, key = asker.record.topic, asker.record.key.decode()
-            self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
-            if never_sent := self._outbox.refused(asker, self._log.fold.states):
-                self._inbox.push([never_sent])
-        elif isinstance(asker, SentTombstone):  # it counts as answered, and stays in its topic
-            item = asker.item
-            self._journal.tell("publish.refused", topic=item.record.topic if item.record else "", run=item.run_id)
-            item.finish()
-        elif isinstance(asker, SentLetter):
-            self._journal.tell("publish.refused", topic=DEAD_LETTER, run=asker.item.run_id)
-            if asker.short:
-                asker.item.finish()  # the journal line of this process is all that remains
-            else:
-                short = letters.shortened(asker.letter)
-                self._outbox.publish(short, replace(asker, letter=short, short=True))
-        else:  # a stray that its home partition refuses
-            self._journal.tell("publish.refused", topic=RUN_REQUESTED, run=asker.run_id)
-            self._decide_loop.bury(asker, "too_large", "its home partition does not take it", now)
-
-
 class Lane:
     """State and parts of one partition. The service feeds it, and calls `work` once a turn."""
 
@@ -312,7 +242,6 @@ class Lane:
         self.family = family = Family(*served, log=log, accounts=accounts, payload_bytes=limits.payload_bytes)
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
         self._decide_loop = DecideLoop(parts, shared, admission, family)
-        self._deliveries = Deliveries(parts, self._decide_loop)
         self._histories_read: deque[LoadedHistory] = deque()
         self.histories = Histories(log, outbox, inbox, admission)
         self._readers = {
@@ -358,7 +287,7 @@ class Lane:
         offset = delivery.offset
         self.lane_schedule.changed()
         if not isinstance(asker, (SentEntry, ClockProbe)):
-            self._deliveries.published(asker, offset, self.clock.now_ms)
+            self._published(asker, offset)
             return
         if offset is not None and offset != NEVER:
             self.clock.delivered(delivery.at_ms)
@@ -367,6 +296,68 @@ class Lane:
             asker.at_ms = delivery.at_ms
             self._follow(self.log.delivered(asker, offset))
             self._position_changed()
+
+    def _published(self, asker: Asker, offset: int | None) -> None:
+        if isinstance(asker, (Ordered, SentTombstone, SentLetter, Pending)):
+            if offset is None:
+                self._journal.counts["publish.unknown"] += 1
+            if offset == NEVER:
+                self._refused_for_good(asker)
+            elif isinstance(asker, Ordered):
+                self.outbox.acknowledged(asker, offset, self.log.fold.states, self.clock.now_ms)
+            else:
+                self._answered(asker, offset)
+        elif isinstance(asker, SentHold):
+            if offset is None:
+                self.stalls.send_again(asker.run_id)
+        elif isinstance(asker, SentSpent):
+            self.log.windows.delivered(asker, offset)
+        elif isinstance(asker, SentKept):
+            self._snapshot_written(asker, offset)
+
+    def _snapshot_written(self, sent: SentKept, offset: int | None) -> None:
+        self.log.snapshot_writer.delivered(sent, offset)
+        if offset == NEVER:
+            stops = "snapshots" if self.log.snapshot_writer.opened else "all decisions"
+            hint = f"{stops} of this partition wait: see max.message.bytes and the ACLs of run-snapshot"
+            self._journal.tell("snapshot.refused", key=sent.key.decode(), hint=hint)
+        for state, value in self.log.rest() if sent.marks else ():
+            self._timers.rest(state, value.due_ms)
+
+    def _answered(self, asker: SentTombstone | SentLetter | Pending, offset: int | None) -> None:
+        if isinstance(asker, SentTombstone):
+            (self.outbox.close if offset is None else Pending.finish)(asker.item)
+        elif isinstance(asker, SentLetter) and offset is None:
+            self.outbox.publish(asker.letter, asker)
+        elif isinstance(asker, SentLetter) and not isinstance(asker.item.input, UnreadableResult):
+            self.outbox.close(asker.item)
+        elif isinstance(asker, SentLetter):
+            self.inbox.push([asker.item])  # the dead letter is written; now the call is settled
+        elif offset is None:
+            self.inbox.push([asker])
+        else:
+            self.outbox.close(asker)
+
+    def _refused_for_good(self, asker: Ordered | SentTombstone | SentLetter | Pending) -> None:
+        if isinstance(asker, Ordered):
+            topic, key = asker.record.topic, asker.record.key.decode()
+            self._journal.tell("publish.refused", topic=topic, key=key, bytes=len(asker.record.value or b""))
+            if never_sent := self.outbox.refused(asker, self.log.fold.states):
+                self.inbox.push([never_sent])
+        elif isinstance(asker, SentTombstone):  # it counts as answered, and stays in its topic
+            item = asker.item
+            self._journal.tell("publish.refused", topic=item.record.topic if item.record else "", run=item.run_id)
+            item.finish()
+        elif isinstance(asker, SentLetter):
+            self._journal.tell("publish.refused", topic=DEAD_LETTER, run=asker.item.run_id)
+            if asker.short:
+                asker.item.finish()  # the journal line of this process is all that remains
+            else:
+                short = letters.shortened(asker.letter)
+                self.outbox.publish(short, replace(asker, letter=short, short=True))
+        else:  # a stray that its home partition refuses
+            self._journal.tell("publish.refused", topic=RUN_REQUESTED, run=asker.run_id)
+            self._decide_loop.bury(asker, "too_large", "its home partition does not take it", self.clock.now_ms)
 
     def _read_log(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
