@@ -13,7 +13,7 @@ from refold.core.run.log import LogFold
 from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.planner import service
 from refold.engine.planner.intake.inbox import Inbox
-from refold.engine.planner.log.outbox import ENDS_BYTES, Halting, Outbox
+from refold.engine.planner.log.outbox import ENDS_BYTES, Outbox
 from refold.engine.planner.settings import Limits
 from refold.engine.planner.snapshot import TURN_BYTES
 from refold.engine.ports.log import Outgoing, Record
@@ -227,7 +227,7 @@ def test_a_snapshot_begins_before_its_time_when_histories_are_large() -> None:
 
 
 def test_a_take_over_holds_back_the_ends_of_runs_up_to_some_bytes() -> None:
-    outbox = Outbox(0, "p", Tokens(count(1).__next__), Halting(Catalog()))
+    outbox = Outbox(0, "p", Tokens(count(1).__next__), Catalog(), frozenset())
     outbox.begin(0)
     for number in range(40):
         record = Outgoing(RUN_COMPLETED, 0, f"r-{number}".encode(), b"x" * 1_000_000, (), 0)

@@ -25,16 +25,7 @@ from refold.engine.planner.deciding.family import Family
 from refold.engine.planner.intake.inbox import Inbox, Pending, SentEntry, WaitsFor
 from refold.engine.planner.intake.timers import ASLEEP, Timers
 from refold.engine.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
-from refold.engine.planner.log.outbox import (
-    Asker,
-    ClockProbe,
-    Halting,
-    Ordered,
-    Outbox,
-    SentHold,
-    SentLetter,
-    SentTombstone,
-)
+from refold.engine.planner.log.outbox import Asker, ClockProbe, Ordered, Outbox, SentHold, SentLetter, SentTombstone
 from refold.engine.planner.log.windows import BudgetAccounts, SentSpent, Windows
 from refold.engine.planner.recovery import Histories, HistoryReader, LoadedHistory, TakeOver, Unmended
 from refold.engine.planner.snapshot import SentKept
@@ -231,7 +222,7 @@ class Lane:
         agents = Agents(app, rules, settings.environment, budget=budget, live=live, journal=journal)
         self._agents = agents
         missing = frozenset(map(pool_of, assigned.absent))
-        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, Halting(catalog, missing))
+        self.outbox = outbox = Outbox(self.partition, member, shared.tokens, catalog, missing)
         for pool in sorted(missing):
             hint = "its calls wait; create its topics with `refold topics apply --app APP`"
             journal.tell("pool.missing", pool=pool, partition=self.partition, hint=hint)

@@ -114,9 +114,8 @@ CHECKS_PER_TURN = 100
 class Halting:
     """Commands of one lane that a halt holds back. `missing` pools have no topics, and count as halted."""
 
-    def __init__(self, catalog: Catalog, missing: frozenset[str] = frozenset()) -> None:
-        self._catalog, self._halts = catalog, catalog.halts
-        self.missing = missing
+    def __init__(self, catalog: Catalog, missing: frozenset[str]) -> None:
+        self._catalog, self._halts, self.missing = catalog, catalog.halts, missing
         self.never_sent: set[CallId] = set()
         self._paused: set[CallId] = set()
         self._resumed: set[RunId] = set()
@@ -296,8 +295,10 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(ToolRequest))
 class Outbox:
     """Outgoing records of one lane. `tokens` names the receiver of each delivery."""
 
-    def __init__(self, partition: int, actor: str, tokens: Tokens[AskerAt], halting: Halting) -> None:
-        self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, halting
+    def __init__(
+        self, partition: int, actor: str, tokens: Tokens[AskerAt], catalog: Catalog, missing: frozenset[str]
+    ) -> None:
+        self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, Halting(catalog, missing)
         self._begun = self._ends_bytes = 0
         self._touched: set[RunId] = set()
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
