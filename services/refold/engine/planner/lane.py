@@ -24,7 +24,7 @@ from refold.engine.planner.deciding.decide_loop import DecideLoop, LaneParts, Sh
 from refold.engine.planner.deciding.family import Family
 from refold.engine.planner.intake.inbox import Inbox, Pending, SentEntry, WaitsFor
 from refold.engine.planner.intake.timers import ASLEEP, Timers
-from refold.engine.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, RefusedEntry, Repaired
+from refold.engine.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, Repaired
 from refold.engine.planner.log.outbox import Asker, ClockProbe, Ordered, Outbox, SentHold, SentLetter, SentTombstone
 from refold.engine.planner.log.windows import BudgetAccounts, SentSpent, Windows
 from refold.engine.planner.recovery import Histories, HistoryReader, LoadedHistory, TakeOver, Unmended
@@ -300,7 +300,7 @@ class Lane:
                 self._answered(asker, offset)
         elif isinstance(asker, SentHold):
             if offset is None:
-                self.stalls.send_again(asker.run_id)
+                self.outbox.publish_stall(asker.run_id, self.stalls.get(asker.run_id))
         elif isinstance(asker, SentSpent):
             self.log.windows.delivered(asker, offset)
         elif isinstance(asker, SentKept):
@@ -427,8 +427,9 @@ class Lane:
             for sent in orders:
                 self.outbox.snapshot_sent(sent, self.clock.now_ms)
             orders.clear()
-        for record, asker in self.log.windows.orders():
+        for record, asker in self.log.windows.orders:
             self.outbox.publish(record, asker)
+        self.log.windows.orders.clear()
 
     def _copy(self, now: int) -> None:
         """Write the histories of forks, a part in every turn."""
@@ -488,8 +489,8 @@ class Lane:
                 self.accepted(*event)
             elif isinstance(event, Repaired):
                 self.mended(*event)
-            elif isinstance(event, RefusedEntry):
-                self._refused(event.sent)
+            elif isinstance(event, SentEntry):
+                self._refused(event)
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         run, log = entry.run_id, self.log

@@ -200,10 +200,6 @@ class Holds:
                 self._journal.tell("run.unstalled", run_id=run)
             self._publish(run, None)
 
-    def send_again(self, run: RunId) -> None:
-        """Publish a hold again whose delivery is unknown."""
-        self._publish(run, self._stalls.get(run))
-
     def judge(self, operation: RunOperation, state: RunState, *, sent_ms: int) -> Ruling:
         """Judge an operator's order about a held run. **Units**: `sent_ms` by the log's clock."""
         run = state.run_id

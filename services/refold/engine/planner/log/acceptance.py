@@ -114,12 +114,6 @@ class AcceptedEntry(NamedTuple):
     offset: int
 
 
-class RefusedEntry(NamedTuple):
-    """An entry that the log will never take."""
-
-    sent: SentEntry
-
-
 class Repaired(NamedTuple):
     """A stalled run whose history the record at `offset` has repaired."""
 
@@ -127,7 +121,8 @@ class Repaired(NamedTuple):
     offset: int
 
 
-Happened = AcceptedEntry | RefusedEntry | Repaired
+Happened = AcceptedEntry | SentEntry | Repaired
+"""Consequences of a record or delivery; a SentEntry is one that the log will never take."""
 
 
 class Acceptance:
@@ -212,7 +207,7 @@ class Acceptance:
         elif offset == NEVER:
             self.unread.discard(sent.id)
             self.drop(sent.entry.run_id)
-            yield RefusedEntry(sent)
+            yield sent
         elif offset < self.position:
             # Read and judged before its delivery was reported; otherwise another record was read in its place.
             self.shrunk |= sent.id in self.unread

@@ -87,7 +87,7 @@ class Windows:
     ) -> None:
         self.limits, self._partition, self._partitions, self._teller = limits, partition, partitions, teller
         self._journal, self._mirrored = journal, mirrored
-        self._orders: list[tuple[Outgoing, SentSpent | None]] = []
+        self.orders: list[tuple[Outgoing, SentSpent | None]] = []
         self._own: dict[WindowKey, Amount] = {}
         self._reserved: dict[WindowKey, Amount] = {}
         self._values: Counter[WindowKey] = Counter()
@@ -217,7 +217,7 @@ class Windows:
             sent = SentSpent(key, copy, position, since)
             if copy == self._partition:
                 self._sent.add(sent)
-            self._orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
+            self.orders.append((Outgoing(BUDGET_SPENT, copy, name, value, headers, 0), sent))
 
     def delivered(self, sent: SentSpent, offset: int | None) -> None:
         # A successor reads the copy in the lane's own partition.
@@ -238,10 +238,6 @@ class Windows:
         """Run-log offset below which all usage is published for a successor."""
         # Marks wait for the sums below them: a successor begins with those, and adds later entries only.
         return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
-
-    def orders(self) -> list[tuple[Outgoing, SentSpent | None]]:
-        orders, self._orders = self._orders, []
-        return orders
 
     def next_due_ms(self) -> int | None:
         """Monotonic time of the next publishing."""
@@ -282,7 +278,7 @@ class Windows:
 
     def _bury(self, name: bytes, copies: Iterable[int]) -> None:
         for copy in copies:
-            self._orders.append((Outgoing(BUDGET_SPENT, copy, name, None, (), 0), None))
+            self.orders.append((Outgoing(BUDGET_SPENT, copy, name, None, (), 0), None))
 
 
 def _own(state: RunState | None) -> Amount:
