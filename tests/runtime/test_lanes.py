@@ -241,7 +241,7 @@ def test_an_input_that_is_owed_for_long_keeps_nothing_of_what_was_done_since() -
 
     for offset in range(100_000):
         outstanding.add(offset, {10: owed, 70_000: late}.get(offset) or Owed(done=True))
-        most = max(most, len(outstanding))
+        most = max(most, len(outstanding._inputs))
     before = outstanding.low_water()
     owed.done = True
     between = outstanding.low_water()

@@ -114,12 +114,8 @@ class Lanes(Generic[L]):
         if now.mono_ms < self._commit_due and not at_once:
             return []
         self._commit_due = now.mono_ms + self._commit_ms
-        return self._commit(self._lanes.values())
-
-    def _commit(self, lanes: Iterable[L]) -> list[Effect]:
-        positions = {
-            key: at for lane in lanes for key, at in lane.low_water().items() if self._committed.get(key) != at
-        }
+        lanes, committed = self._lanes.values(), self._committed
+        positions = {key: at for lane in lanes for key, at in lane.low_water().items() if committed.get(key) != at}
         self._committed |= positions
         return [Commit(positions)] if positions else []
 
@@ -272,9 +268,6 @@ class Outstanding:
             # Without this, an input that is open for months would keep all later ones in memory.
             self._inputs = deque(pending for pending in self._inputs if not pending[1].done)
             self._most = max(self._LEAST, 2 * len(self._inputs))
-
-    def __len__(self) -> int:
-        return len(self._inputs)
 
     def low_water(self) -> int | None:
         """Offset below which every input is done; None before the first."""

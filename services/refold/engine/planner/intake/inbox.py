@@ -228,14 +228,6 @@ class Inbox:
         self._turn_read: dict[str, int] = {}
         self._overtaking = set(_OVERTAKING.intersection(topics))
 
-    def __len__(self) -> int:
-        return len(self._operated) + len(self._ready) + len(self._signals) + len(self._requests)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of unanswered inputs, without those kept for runs that stand still."""
-        return self._bytes.total() + self._elsewhere[WaitsFor.RUN].total() + self.held_bytes
-
     def begin(self, allowance: int, rests_until: int) -> None:
         """Begin a turn with this allowance for user inputs; further ones request no turn before `rests_until`."""
         self.turn += 1

@@ -26,9 +26,6 @@ class Timers:
         self._heap: list[tuple[int, RunId, int]] = []
         self._due: dict[tuple[RunId, int], int] = {}
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def follow(self, after: RunState, entry: Entry) -> None:
         steps = {step for event in entry.events if (step := getattr(event, "step", 0))}
         if after.over or type(entry.events[0]) in _RESCHEDULING:
