@@ -11,8 +11,7 @@ from refold.core.approval.catalog import UNREADABLE, Catalog
 from refold.core.errors import ConflictError
 from refold.engine.adapters.kafka.topics import TopicDifference
 from refold.engine.ports.log import Reached
-from refold.engine.runtime.lanes import Journal
-from refold.engine.runtime.ruling import catalog_reached
+from refold.engine.runtime.lanes import Journal, follow_catalog
 from tests.roots import ROOT
 
 
@@ -67,8 +66,8 @@ def test_nothing_is_published_into_a_catalog_that_has_lost_records() -> None:
 def test_a_loss_is_an_alarm_where_nothing_is_left() -> None:
     catalog, journal = Catalog(), Journal()
 
-    catalog_reached(catalog, Reached("catalog", 2, 0), journal)
-    catalog_reached(catalog, Reached("catalog", 2, 40), journal)
+    follow_catalog(catalog, Reached("catalog", 2, 0), journal)
+    follow_catalog(catalog, Reached("catalog", 2, 40), journal)
 
     assert catalog.lost
     assert journal.news == [("catalog.lost", {"partition": 2, "first": 40, "expected": 0})]

@@ -24,8 +24,7 @@ from refold.engine.approval.settings import REPLAYED, ApprovalSettings
 from refold.engine.ports.effects import AskEnd, Effect, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.clock import LogClock
-from refold.engine.runtime.lanes import INPUT_OVERHEAD, CatchUp, Journal, Positions, record_bytes
-from refold.engine.runtime.ruling import catalog_reached, follow
+from refold.engine.runtime.lanes import INPUT_OVERHEAD, CatchUp, Journal, Positions, follow_catalog, record_bytes
 from refold.engine.runtime.unresolved import UnresolvedInputs
 from refold.sdk.sources import FactsTable
 
@@ -116,7 +115,7 @@ class ApprovalLane:
     def feed(self, item: Record | Reached | End) -> None:
         if isinstance(item, Reached):
             if item.topic == CATALOG:
-                catalog_reached(self.catalog, item, self._journal)
+                follow_catalog(self.catalog, item, self._journal)
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
             self._hearing.unresolved.reached_end(item.offset)
@@ -218,7 +217,7 @@ class ApprovalLane:
 
     def _learn(self, record: Record) -> None:
         before = dict(self.catalog.keys), set(self.catalog.policies)
-        follow(self.catalog, record, self._journal)
+        follow_catalog(self.catalog, record, self._journal)
         if (self.catalog.keys, set(self.catalog.policies)) != before:
             for question in self.questions.values():
                 question.forget()

@@ -14,8 +14,7 @@ from refold.engine.executor.outbox import Closing, ExecutorOutbox
 from refold.engine.ports.effects import AskEnd, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.clock import LogClock
-from refold.engine.runtime.lanes import CatchUp, Outstanding, Owed, Positions, resumed
-from refold.engine.runtime.ruling import catalog_reached, follow
+from refold.engine.runtime.lanes import CatchUp, Outstanding, Owed, Positions, follow_catalog, resumed
 
 MOST_KEY = 256
 """Longest idempotency key of an order, in characters; planners make 64."""
@@ -86,10 +85,7 @@ class ExecutorLane:
             self._freshness.bounds_read(item.offset, self.catalog.position)
             return
         halts = self.catalog.halts
-        if isinstance(item, Record):
-            follow(self.catalog, item, self._outbox.journal)
-        else:
-            catalog_reached(self.catalog, item, self._outbox.journal)
+        follow_catalog(self.catalog, item, self._outbox.journal)
         if self.catalog.halts is not halts:
             self.waiting.bring_back()
         self._freshness.reached(self.catalog.position)

@@ -33,8 +33,7 @@ from refold.engine.ports.effects import CommittedAt
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime import letters
 from refold.engine.runtime.clock import LogClock
-from refold.engine.runtime.lanes import Journal, Positions
-from refold.engine.runtime.ruling import catalog_reached, follow
+from refold.engine.runtime.lanes import Journal, Positions, follow_catalog
 from refold.sdk.sources import FactsTable
 
 JOURNALED_EVENTS = {
@@ -392,10 +391,8 @@ class Lane:
     def _read_catalog(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
             self.inbox.waiting.reached_end(WaitsFor.CATALOG, item.offset)
-        elif isinstance(item, Reached):
-            catalog_reached(self._catalog, item, self._journal)
         else:
-            follow(self._catalog, item, self._journal)
+            follow_catalog(self._catalog, item, self._journal)
 
     @property
     def needs_log_end(self) -> bool:

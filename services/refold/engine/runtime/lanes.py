@@ -1,5 +1,4 @@
-"""Lanes of a service, one per assigned partition: routing, catching up, throttling, committing, and
-batches of ledger operations."""
+"""Lanes of a service, one per assigned partition: routing, catching up, throttling, committing, and shared parts."""
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,6 +6,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
+from refold.core.approval.catalog import Catalog
 from refold.engine.ports.effects import Answers, AskLedger, Commit, Effect, Flow, Item, News, Now, Read, Reopen
 from refold.engine.ports.ledger import Fill, Lapsed, Operation, Reply, Unpublished
 from refold.engine.ports.log import Assigned, End, Reached, Record, Revoked, Shrunk
@@ -330,6 +330,17 @@ class Journal:
     def tell(self, event: str, **fields: object) -> None:
         self.counts[event] += 1
         self.news.append((event, fields))
+
+
+def follow_catalog(catalog: Catalog, item: Record | Reached, journal: Journal) -> None:
+    """Read the next item of the catalog. A gap before it is an alarm, even if the partition is empty since; so is a
+    void record, as the authority writes none."""
+    if item.offset > catalog.position:
+        journal.tell("catalog.lost", partition=item.partition, first=item.offset, expected=catalog.position)
+    catalog.reached(item.offset)
+    if isinstance(item, Record) and (why := catalog.follow(item.offset, item.key, item.value)):
+        place = {"partition": item.partition, "offset": item.offset}
+        journal.tell("catalog.void", **place, name=(item.key or b"").decode(errors="replace")[:200], reason=why)
 
 
 Who = TypeVar("Who")
