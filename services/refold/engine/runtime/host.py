@@ -112,7 +112,6 @@ class Host:
         self._measured_s = self._spent_s = self._released_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
-            effects.StopTool: self._stop,
             effects.Commit: lambda effect: self._log.commit(effect.positions),
             effects.AskEnd: lambda effect: self._ends.setdefault(effect, _Wait(0.0, ASK_AGAIN_S)),
             effects.Read: lambda effect: self._log.read(*effect, under=self._assignments.get(effect.partition)),
@@ -123,6 +122,8 @@ class Host:
             effects.Leave: lambda effect: self._log.leave(),
             effects.Flow: self._flow,
         }
+        if self._tools:  # only such a host has services that stop tools
+            self._unanswered[effects.StopTool] = self._tools.stop
 
     def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
         """Take turns until `stopping`, then drain the services for at most `grace_s`."""
@@ -236,10 +237,6 @@ class Host:
         self._log.publish(self._may(effect.records, self._log.append))
         self.vitals.wrote(len(effect.records))
 
-    def _stop(self, effect: effects.StopTool) -> None:
-        assert self._tools is not None, "only a host with tools has services that stop some"
-        self._tools.stop(effect)
-
     def _flow(self, effect: effects.Flow) -> None:
         steer = self._log.pause if effect.action == "pause" else self._log.resume
         steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
@@ -298,14 +295,12 @@ class Host:
         last = self._boundaries.take(len(orders))
         if last is not None:
             carry_out(orders[:last])
-            self._boundaries.die()
+            os.kill(os.getpid(), signal.SIGKILL)
         return orders
 
     def _wait_s(self) -> float:
-        due = [due for service in self._services if (due := service.next_due_ms()) is not None]
-        if not due:
-            return IDLE_S
-        return min(IDLE_S, max(0.0, (min(due) - system_now().mono_ms) / 1000))
+        due_ms = min((due for service in self._services if (due := service.next_due_ms()) is not None), default=None)
+        return IDLE_S if due_ms is None else min(IDLE_S, max(0.0, (due_ms - system_now().mono_ms) / 1000))
 
     def _take(self, timeout_s: float) -> list[effects.Item]:
         if not self._blobs.open:
@@ -374,6 +369,3 @@ class Boundaries:
         if not before < self._at <= self._count:
             return None
         return self._at - before if self._after else self._at - before - 1
-
-    def die(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
