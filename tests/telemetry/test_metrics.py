@@ -130,7 +130,7 @@ def test_a_member_is_ready_once_the_group_has_placed_it_though_no_partition_is_l
 
     vitals.measure([service], Depth({}, 0, placed))
 
-    assert vitals.ready == ready
+    assert (not vitals.readiness) == ready
     assert vitals.spare == (placed and not lanes.lanes)
 
 

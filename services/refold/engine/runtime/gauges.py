@@ -97,10 +97,6 @@ class Vitals:
         self.started, self.lacks = True, lacks
 
     @property
-    def ready(self) -> bool:
-        return not self.readiness
-
-    @property
     def readiness(self) -> str:
         """Reason why the process is not ready, or ""."""
         return self.ask() if self.ask is not None and not self.lacks else self.lacks

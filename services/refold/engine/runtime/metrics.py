@@ -60,7 +60,7 @@ class VitalMetrics(Collector):
             yield _family(CounterMetricFamily, name, text, labels, {(): count})
         gauges = {
             "refold_lanes": (of.lanes, "Partitions that the process serves"),
-            "refold_ready": (of.ready, "1 if it has its place in the group and has caught up"),
+            "refold_ready": (not of.readiness, "1 if it has its place in the group and has caught up"),
             "refold_live_executions": (of.executions, "Runs whose code is in memory"),
             "refold_outbox_backlog_records": (of.unacknowledged, "Records sent and not acknowledged"),
         }
