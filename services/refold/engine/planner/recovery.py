@@ -265,12 +265,11 @@ class Histories:
             return self._waits_for_source(item, message)
         if message.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(message)):
             return False
-        return self._waits_for_room(item, run) or self._waits(run, item)
+        return (run not in self._log.redriven_runs.reread and self._waits_for_room(item)) or self._waits(run, item)
 
-    def _waits_for_room(self, item: Pending, run: RunId) -> bool:
+    def _waits_for_room(self, item: Pending) -> bool:
         """True if an input waits because its run would be with executors at once."""
-        crowded = run not in self._log.redriven_runs.reread and self._admission.room() <= 0
-        if crowded:
+        if crowded := self._admission.room() <= 0:
             self._inbox.wait(item, WaitsFor.ROOM, "")
         return crowded
 
@@ -284,9 +283,7 @@ class Histories:
             return False
         if source in self._log.erased.runs:
             raise ConflictError(f"run {source} was erased: nothing is left to fork")
-        if self._admission.room() <= 0:
-            self._inbox.wait(item, WaitsFor.ROOM, "")
-        else:
+        if not self._waits_for_room(item):
             self._inbox.waiting.put(item, WaitsFor.HISTORY, source)
         return True
 
