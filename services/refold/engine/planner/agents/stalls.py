@@ -158,20 +158,7 @@ class Holds:
     def stall(self, run: RunId, stall: Stall, now: int) -> None:
         before = self._stalls.get(run)
         tries = before.tries + 1 if before and before.reason == stall.reason else 0
-        wait = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
-        entry = Hold(
-            run_id=run,
-            kind="quarantined" if stall.reason == "hang" else "stalled",
-            reason=stall.reason,
-            message=stall.message,
-            detail=stall.detail,
-            needs=stall.needs,
-            code=stall.code,
-            member=self._member,
-            at_ms=now,
-            retry_ms=now + wait if stall.passing else 0,
-            tries=tries,
-        )
+        entry = _hold(run, stall, self._member, at_ms=now, tries=tries)
         self._store(entry)
         # A failed retry keeps the time of the hold.
         if before is None or not tries:
@@ -283,14 +270,23 @@ HELD_UP = "its code held the planner without giving it back (REFOLD_PLANNER__HAN
 
 def hang(driven: Driven, stack: str, *, member: str) -> Hold:
     """The quarantine of a run whose code blocks its planner."""
+    stall = Stall("hang", HELD_UP, stack, driven.needs, driven.code, passing=False)
+    return _hold(driven.run_id, stall, member, at_ms=clock_ms())
+
+
+def _hold(run: RunId, stall: Stall, member: str, *, at_ms: int, tries: int = 0) -> Hold:
+    """The hold of a run that stalls, with a time for the next try if the stall may pass; `tries` have failed."""
+    wait_ms = min(RETRY_MS << min(tries, 20), LONGEST_RETRY_MS)
     return Hold(
-        driven.run_id,
-        "quarantined",
-        "hang",
-        HELD_UP,
-        stack,
-        needs=driven.needs,
-        code=driven.code,
+        run_id=run,
+        kind="quarantined" if stall.reason == "hang" else "stalled",
+        reason=stall.reason,
+        message=stall.message,
+        detail=stall.detail,
+        needs=stall.needs,
+        code=stall.code,
         member=member,
-        at_ms=clock_ms(),
+        at_ms=at_ms,
+        retry_ms=at_ms + wait_ms if stall.passing else 0,
+        tries=tries,
     )
