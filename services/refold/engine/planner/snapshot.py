@@ -327,8 +327,7 @@ class SnapshotWriter:
         """Send refused records again: an operator may have fixed the cause."""
         refused, self._refused = self._refused, []
         self._flying += len(refused)
-        for sent in refused:
-            self.orders.append(sent)
+        self.orders += refused
 
     def _finish_round(self) -> None:
         # Marks go last: ahead of a record that they cover, their checksum fails, and a successor reads the whole log.

@@ -198,10 +198,7 @@ class Family:
 def _follows(entry: events.Entry) -> bool:
     """True if a run was paused with its parent, or resumed with it."""
     first = entry.events[0]
-    return type(first) in _PAUSES and getattr(first, "role", "") == PARENT
-
-
-_PAUSES = frozenset({events.RunPaused, events.RunUnpaused})
+    return isinstance(first, (events.RunPaused, events.RunUnpaused)) and first.role == PARENT
 
 
 def _offset(item: Pending) -> int:
