@@ -7,6 +7,7 @@ from refold.core.ids import RunId, home
 from refold.core.messages import DeadLetter, RunErased, RunRequest, RunSignal, ToolResult
 from refold.core.run.chain import anchor_name
 from refold.core.run.erased import erased_key
+from refold.core.run.log import NOTHING_LOST
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.engine.planner.agents.stalls import LiveCode, LiveRoom
@@ -166,4 +167,5 @@ def test_a_marker_hides_a_beginning_of_its_own_planner_that_comes_late() -> None
 
 def acceptance() -> Acceptance:
     served = Inbox((), Limits()), LiveCode(LiveRoom(0), Mark()), Journal()
-    return Acceptance(*served, windows=Windows(0, 1, (), teller="p", journal=served[-1]), member="p")
+    windows = Windows(0, 1, (), actor="p", journal=served[-1], mirrored=False)
+    return Acceptance(*served, windows=windows, member="p", lost=NOTHING_LOST)

@@ -211,7 +211,7 @@ class Lane:
         self.inbox = inbox = Inbox(inputs, limits, assigned.ends)
         live = LiveCode(shared.room, shared.mark)
         of = self.partition, settings.partitions, app.windows
-        windows = Windows(*of, teller=shared.actor, journal=journal, mirrored=mirrored)
+        windows = Windows(*of, actor=shared.actor, journal=journal, mirrored=mirrored)
         self.log = log = Acceptance(inbox, live, journal, windows=windows, member=member, lost=lost or NOTHING_LOST)
         # The usage before a retry of a failed run counts too.
         accounts = BudgetAccounts(log.latest, partial(windows.scopes, log.stands, log.speculated))
@@ -229,7 +229,7 @@ class Lane:
         self.start = start = TakeOver(assigned, log, outbox, inbox=inbox, holds=holds, distrust=lost is not None)
         self.admission = admission = Admission(limits, rules.app.versions, inbox, log=log)
         served = self.partition, outbox, inbox
-        self.family = family = Family(*served, log=log, accounts=accounts, payload_bytes=limits.payload_bytes)
+        self.family = family = Family(*served, log=log, accounts=accounts, most=limits.payload_bytes)
         parts = LaneParts(self.partition, self.clock, inbox, log, outbox, timers, holds, agents, rules)
         self._decide_loop = DecideLoop(parts, shared, admission, family)
         self._histories_read: deque[LoadedHistory] = deque()

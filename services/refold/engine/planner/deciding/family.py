@@ -22,20 +22,12 @@ from refold.engine.planner.log.windows import BudgetAccounts
 
 
 class Family:
-    """Messages that the runs of one lane owe each other. `payload_bytes` limits a result."""
+    """Messages that the runs of one lane owe each other. **Units**: `most` is bytes of a result."""
 
     def __init__(
-        self,
-        partition: int,
-        outbox: Outbox,
-        inbox: Inbox,
-        *,
-        log: Acceptance,
-        accounts: BudgetAccounts,
-        payload_bytes: int,
+        self, partition: int, outbox: Outbox, inbox: Inbox, *, log: Acceptance, accounts: BudgetAccounts, most: int
     ) -> None:
-        self._partition, self._log, self._outbox, self._inbox = partition, log, outbox, inbox
-        self._payload_bytes = payload_bytes
+        self._partition, self._log, self._outbox, self._inbox, self._most = partition, log, outbox, inbox, most
         self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
         self._unheard = accounts.unheard
 
@@ -93,7 +85,7 @@ class Family:
             child = self._log.redriven_runs.state(child_id(message.run_id, message.step))
             assert child is not None, "its history is here"
             origin = Origin(message.run_id, message.step, policy="", outlives=False)
-            item.means(item.run_id, family.cut_to(family.ended_before(child, origin), self._payload_bytes))
+            item.means(item.run_id, family.cut_to(family.ended_before(child, origin), self._most))
         while isinstance(message := item.input, ChildEnded) and message.used is not None:
             state = self._log.latest(message.run_id)
             if state is None or not state.over:
@@ -188,7 +180,7 @@ class Family:
 
     def _item(self, message: FamilyMessage, offset: int) -> Pending:
         if isinstance(message, ChildEnded):
-            message = family.cut_to(message, self._payload_bytes)
+            message = family.cut_to(message, self._most)
             if message.used is not None and message.root:
                 self._unheard[child_id(message.run_id, message.step)] = message.used
         run = message.request.run_id if isinstance(message, Start) else message.run_id

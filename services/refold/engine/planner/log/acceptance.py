@@ -17,7 +17,7 @@ from refold.core.run.chain import Head, LogRecord
 from refold.core.run.disorder import Aside
 from refold.core.run.erased import Markers, erased_run
 from refold.core.run.finished import Finished
-from refold.core.run.log import NOTHING_LOST, Judged, LogFold, Lost
+from refold.core.run.log import Judged, LogFold, Lost
 from refold.core.run.redrive import reopens
 from refold.core.run.snapshot import Asleep, PartitionSnapshot
 from refold.core.run.state import RunState
@@ -43,14 +43,9 @@ class RedrivenRuns:
     """Finished runs of one lane that go on: `reread` with their history, `unknown` by the head in their row."""
 
     def __init__(
-        self,
-        fold: LogFold,
-        finished: Finished,
-        snapshot_writer: SnapshotWriter,
-        *,
-        freeze: Callable[[RunId, str], None],
+        self, fold: LogFold, finished: Finished, writer: SnapshotWriter, *, freeze: Callable[[RunId, str], None]
     ) -> None:
-        self._fold, self._finished, self._snapshot_writer, self._freeze = fold, finished, snapshot_writer, freeze
+        self._fold, self._finished, self._snapshot_writer, self._freeze = fold, finished, writer, freeze
         self.reread: dict[RunId, RedrivenRun] = {}
         self.unknown: dict[RunId, Head] = {}
 
@@ -134,14 +129,7 @@ class Acceptance:
     """
 
     def __init__(
-        self,
-        inbox: Inbox,
-        live: LiveCode,
-        journal: Journal,
-        *,
-        windows: Windows,
-        member: str,
-        lost: Lost = NOTHING_LOST,
+        self, inbox: Inbox, live: LiveCode, journal: Journal, *, windows: Windows, member: str, lost: Lost
     ) -> None:
         self._inbox, self._live, self.journal, self.windows = inbox, live, journal, windows
         self.fold, self.finished, self.erased = LogFold(lost), Finished(), Markers()

@@ -178,11 +178,7 @@ class Halting:
 
     def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
-            if (
-                opened.phase == "dispatched"
-                and _stopped(before, state, step)
-                and not _stopped(self._halts, state, step)
-            ):
+            if opened.phase == "dispatched" and _halted(before, state, step) and not _halted(self._halts, state, step):
                 yield state, step
 
     def _held_back(self, state: RunState) -> Iterator[tuple[RunState, int]]:
@@ -193,7 +189,7 @@ class Halting:
                 yield state, step
 
 
-def _stopped(halts: Halts, state: RunState, step: int) -> str:
+def _halted(halts: Halts, state: RunState, step: int) -> str:
     call, request = state.call(step), state.request or events.NO_REQUEST
     return halts.why(
         tool=call.tool, pool=call.pool, agent=request.agent, requester=request.requester, above=request.above

@@ -71,21 +71,14 @@ class LaneSpent(NamedTuple):
 
 
 class Windows:
-    """Sums of one lane under `limits`, without which it reads and writes nothing. `teller` names this process; in a
+    """Sums of one lane under `limits`, without which it reads and writes nothing. `actor` names this process; in a
     `mirrored` log, published positions belong to another log. **Units**: milliseconds, by the log or (`mono_ms`) the
     local clock."""
 
     def __init__(
-        self,
-        partition: int,
-        partitions: int,
-        limits: Sequence[Window],
-        *,
-        teller: str,
-        journal: Journal,
-        mirrored: bool = False,
+        self, partition: int, partitions: int, limits: Sequence[Window], *, actor: str, journal: Journal, mirrored: bool
     ) -> None:
-        self.limits, self._partition, self._partitions, self._teller = limits, partition, partitions, teller
+        self.limits, self._partition, self._partitions, self._actor = limits, partition, partitions, actor
         self._journal, self._mirrored = journal, mirrored
         self.orders: list[tuple[Outgoing, SentSpent | None]] = []
         self._own: dict[WindowKey, Amount] = {}
@@ -152,22 +145,18 @@ class Windows:
     # Reading
 
     def scopes(
-        self,
-        state_of: Callable[[RunId], RunState | None],
-        speculated: Mapping[RunId, RunState],
-        state: RunState,
-        now: int,
+        self, state_of: Callable[[RunId], RunState | None], newer: Mapping[RunId, RunState], state: RunState, now: int
     ) -> Iterator[Scope]:
-        """Limits that bind a run, with others' usage; `state_of` returns logged states, `speculated` newer ones."""
+        """Limits that bind a run, with others' usage; `state_of` returns logged states, `newer` are speculated ones."""
         if not self.limits or state.request is None:
             return
         request = state.request
         for named, value, limits in binding(self.limits, request.agent, request.labels, request.requester, now):
             key = self._counted(named)
             # Its own state has its usage in entries that are on their way, or being made; usage of others is added.
-            before = speculated.get(state.run_id)
+            before = newer.get(state.run_id)
             spent = self.total(key).minus(_own(before if before and before.copying else state_of(state.run_id)))
-            for after in speculated.values():
+            for after in newer.values():
                 if after.run_id != state.run_id and not after.copying and self._binds(key, after):
                     spent = spent.plus(_since(state_of(after.run_id), after))
             yield Scope(key.named(value if key == named else "(others)"), limits, now, spent, window=True)
@@ -184,10 +173,10 @@ class Windows:
     def total(self, key: WindowKey) -> Amount:
         """Usage under a limit: accepted entries of this lane and published sums of others."""
         total = self._own.get(key, NOTHING)
-        for lane, tellers in self._spent.get(key, {}).items():
-            if lane != self._partition and tellers:
+        for lane, sums in self._spent.get(key, {}).items():
+            if lane != self._partition and sums:
                 # Several processes may have published for a lane: the sum furthest in the log counts, not the highest.
-                total = total.plus(max(tellers.values()).amount)
+                total = total.plus(max(sums.values()).amount)
         return total
 
     # Publishing
@@ -208,11 +197,11 @@ class Windows:
 
     def _report(self, key: WindowKey, since: int, position: int, limits: Spendable, now: int) -> None:
         (tokens, nano_usd, _), amount = self._reserved[key], self._own[key]
-        message = WindowSpent(*key, self._partition, position, *amount, limits, self._teller, tokens, nano_usd)
+        message = WindowSpent(*key, self._partition, position, *amount, limits, self._actor, tokens, nano_usd)
         # Each process has its own key: a zombie overwrites no sum of its successor.
-        name, value = _name(key, self._partition, self._teller), codec.encode(message)
+        name, value = _name(key, self._partition, self._actor), codec.encode(message)
         event = f"{self._partition}/{position}/{name.decode()}"
-        headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._teller, at_ms=now)
+        headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._actor, at_ms=now)
         for copy in range(self._partitions):
             sent = SentSpent(key, copy, position, since)
             if copy == self._partition:
@@ -230,8 +219,8 @@ class Windows:
             self._owed[sent.key] = min(self._owed.get(sent.key, _LATER), sent.since if own else _LATER)
         elif own:
             self._reported[sent.key] = sent.log
-            for teller, spent in list(self._spent.get(sent.key, {}).get(self._partition, {}).items()):
-                if teller != self._teller and spent.log <= sent.log:
+            for actor, spent in list(self._spent.get(sent.key, {}).get(self._partition, {}).items()):
+                if actor != self._actor and spent.log <= sent.log:
                     self._bury(spent.name, range(self._partitions))
 
     def low_water(self, position: int) -> int:
@@ -260,7 +249,7 @@ class Windows:
         spent = LaneSpent(message.log, amount, amount if reserved.tokens < 0 else reserved, name)
         self._names[name] = key, message.lane, message.member
         self._spent.setdefault(key, {}).setdefault(message.lane, {})[message.member] = spent
-        is_own = self._loaded and message.lane == self._partition and message.member != self._teller
+        is_own = self._loaded and message.lane == self._partition and message.member != self._actor
         if is_own and message.log <= self._reported.get(key, -1):  # a late sum of a former owner of this lane
             self._bury(name, range(self._partitions))
 
@@ -270,7 +259,7 @@ class Windows:
             return
         self._tidied = now // DAY_MS
         for key in [key for key in {*self._spent, *self._own} if end_of(key.window) + KEEP_MS < now]:
-            for spent in [spent for tellers in self._spent.pop(key, {}).values() for spent in tellers.values()]:
+            for spent in [spent for sums in self._spent.pop(key, {}).values() for spent in sums.values()]:
                 self._names.pop(spent.name, None)
                 self._bury(spent.name, [self._partition])
             for amounts in (self._own, self._reserved, self._values, self._base, self._owed, self._reported):
@@ -299,10 +288,10 @@ def _is_of(key: WindowKey, limit: Window) -> bool:
     return (per, key.agent, key.label) == (limit.per, limit.agent, limit.label)
 
 
-def _name(key: WindowKey, lane: int, teller: str) -> bytes:
+def _name(key: WindowKey, lane: int, actor: str) -> bytes:
     # Names may have any characters, so they are digested.
     subject = blake2b(canonical.dumps(list(key[1:])).encode(), digest_size=16).hexdigest()
-    return f"{key.window}/{subject}/{lane}/{teller}".encode()
+    return f"{key.window}/{subject}/{lane}/{actor}".encode()
 
 
 class BudgetAccounts:
