@@ -197,9 +197,7 @@ class LaneSchedule:
 class Lane:
     """State and parts of one partition. The service feeds it, and calls `work` once a turn."""
 
-    def __init__(
-        self, assigned: Assigned, shared: Shared, *, mono_ms: int, lost: Lost | None = None, mirrored: bool = False
-    ) -> None:
+    def __init__(self, assigned: Assigned, shared: Shared, *, mono_ms: int, lost: Lost | None, mirrored: bool) -> None:
         self.partition, self.clock = assigned.partition, LogClock()
         self.clock.tick(mono_ms)
         settings, limits, journal, app = shared.settings, shared.settings.limits, shared.journal, shared.app

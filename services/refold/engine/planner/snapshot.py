@@ -224,25 +224,23 @@ class SnapshotWriter:
 
     # Rounds
 
-    def begin(
-        self, snapshot: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool
-    ) -> None:
-        """Go on from a predecessor's `snapshot`, under marks with this member's name; `distrust` its positions."""
-        self._check ^= snapshot.check
+    def begin(self, prior: PartitionSnapshot, live: Iterable[RunId], inputs: dict[str, int], *, distrust: bool) -> None:
+        """Go on from a predecessor's snapshot, under marks with this member's name; `distrust` its positions."""
+        self._check ^= prior.check
         # Marks that came after rows may be lost: new records must not take their keys.
-        rounds = [int(number) for number in (key.split(b"/")[1] for key in snapshot.ended) if number.isdigit()]
-        self._stale |= snapshot.left(live if snapshot.whole else ()) | snapshot.forgotten()
-        self._rows = {key: (rows, weight) for key, (rows, weight, _) in snapshot.ended.items() if rows}
-        snapshot.ended.clear()  # the table has them all
-        self._unwritten |= snapshot.unkept
-        marks = snapshot.marks or self.marks
+        rounds = [int(number) for number in (key.split(b"/")[1] for key in prior.ended) if number.isdigit()]
+        self._stale |= prior.left(live if prior.whole else ()) | prior.forgotten()
+        self._rows = {key: (rows, weight) for key, (rows, weight, _) in prior.ended.items() if rows}
+        prior.ended.clear()  # the table has them all
+        self._unwritten |= prior.unkept
+        marks = prior.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
             # Empty marks come first, so that a successor reads the whole log: once that has grown beyond its loss, the
             # loss can no longer be detected.
             self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
             self._finish_round()
-        elif snapshot.whole or snapshot.marks is None:
+        elif prior.whole or prior.marks is None:
             self._next = self._marks(self.marks.log, inputs)
             self._finish_round()
         else:

@@ -17,7 +17,7 @@ from typing import Any
 from refold.core import events
 from refold.core.approval.question import in_context
 from refold.core.errors import BlobError, MalformedError, NonDeterminismError, RefoldError, UsageError, text_of
-from refold.core.events import RunMigrated
+from refold.core.events import Event, RunMigrated
 from refold.core.ids import RunId, depth_of
 from refold.core.messages import RunOperation
 from refold.core.planning import asking, budgets, waiting
@@ -126,7 +126,7 @@ class _Frontier:
     denied: int = 0
     started: int = 0
     reservation: Reservation | None = None
-    added: list[events.Event] = field(default_factory=list)
+    added: list[Event] = field(default_factory=list)
 
     def deny(self, calls: list[events.CallFailed]) -> None:
         """Settle denied calls, once all that was requested with them is proposed. **Raises** RefoldError at a limit."""
@@ -192,8 +192,8 @@ class Agents:
         return ruling
 
     def react(
-        self, state: RunState, fresh: list[events.Event], now: int, *, values: Values = NO_VALUES, verify: bool = False
-    ) -> list[events.Event] | Stall | Lacks:
+        self, state: RunState, fresh: list[Event], now: int, *, values: Values = NO_VALUES, verify: bool = False
+    ) -> list[Event] | Stall | Lacks:
         """Events that the agent's code adds after the `fresh` ones; `verify` runs it even if nothing wakes it."""
         if state.status == "pending" or state.over or state.request is None:
             return []
@@ -204,7 +204,7 @@ class Agents:
         if isinstance(agent, Stall):
             return agent
         driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
-        reaction: list[events.Event] | Stall | Lacks = []
+        reaction: list[Event] | Stall | Lacks = []
         with suppress(HeldUp), self._mark.on(driven), watch.watching():  # it may come at the very end
             reaction = self._reaction(agent, state, fresh, unseen, now, values)
         if self._mark.doomed is driven:  # even if its code has caught the interrupt
@@ -213,8 +213,8 @@ class Agents:
         return reaction
 
     def _reaction(
-        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
-    ) -> list[events.Event] | Stall | Lacks:
+        self, agent: AgentDef, state: RunState, fresh: list[Event], unseen: int, now: int, values: Values
+    ) -> list[Event] | Stall | Lacks:
         try:
             return self._begin(agent, state, fresh, unseen, now, values)
         except _RefusedInput as refused:
@@ -253,8 +253,8 @@ class Agents:
         return Stall(failure.code, message, stack, state.version, self.code_of(state), passing, error)
 
     def _begin(
-        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
-    ) -> list[events.Event] | Lacks:
+        self, agent: AgentDef, state: RunState, fresh: list[Event], unseen: int, now: int, values: Values
+    ) -> list[Event] | Lacks:
         """Drive the code, after a RunMigrated event if the run began without its version or its completed input."""
         draws = agent.draws and unseen > len(state.outcomes)
         if state.version and not draws:
@@ -264,7 +264,7 @@ class Agents:
         if state.version and not whole:
             return self._drive(agent, state, fresh, unseen, now, values)
         begins = [events.RunMigrated(agent.version, "", self._app.manifest(agent.name), whole)]
-        reaction: list[events.Event] | Lacks | None = None
+        reaction: list[Event] | Lacks | None = None
         try:
             reaction = self._drive(agent, state, [*fresh, *begins], unseen, now, values)
         finally:
@@ -272,7 +272,7 @@ class Agents:
                 state.read_as(input_text)
         return [*begins, *reaction] if isinstance(reaction, list) else reaction
 
-    def _read_completed(self, agent: AgentDef, state: RunState, fresh: list[events.Event], values: Values) -> str:
+    def _read_completed(self, agent: AgentDef, state: RunState, fresh: list[Event], values: Values) -> str:
         """Have a run read its completed input; return that if no event at its start can record it."""
         if whole := self._completed(agent, state, values):
             state.read_as(whole)
@@ -300,8 +300,8 @@ class Agents:
         return whole_value(values, place) if place else state.request.input
 
     def _drive(
-        self, agent: AgentDef, state: RunState, fresh: list[events.Event], unseen: int, now: int, values: Values
-    ) -> list[events.Event] | Lacks:
+        self, agent: AgentDef, state: RunState, fresh: list[Event], unseen: int, now: int, values: Values
+    ) -> list[Event] | Lacks:
         """Run the code. **Raises** any error along history; an error at its end is data."""
         execution = self._live.get(state.run_id)
         if execution is None:
@@ -338,9 +338,7 @@ class Agents:
             self.forget(state.run_id)
             return [self._failed(state.run_id, error)]
 
-    def _wake(
-        self, execution: Execution, state: RunState, fresh: list[events.Event], values: Values
-    ) -> list[Wanted] | Lacks:
+    def _wake(self, execution: Execution, state: RunState, fresh: list[Event], values: Values) -> list[Wanted] | Lacks:
         """Settle steps with fresh outcomes, unless a large value is not loaded."""
         driver = Handing(execution, state.run_id, values) if values else execution
         turns: list[Wanted] = []
@@ -390,7 +388,7 @@ class Agents:
                 raise _RefusedInput from error
             raise
 
-    def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[events.Event]:
+    def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[Event]:
         """Events that the code requests, until it waits or ends. **Raises** RefoldError at a limit."""
         if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
             raise spent("budget_bytes", f"its history has more than {most:,} bytes")
@@ -415,7 +413,7 @@ class Agents:
             added.append(events.StatusSet(frontier.progress))
         return added + self._rest(agent, state, frontier)
 
-    def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[events.Event]:
+    def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[Event]:
         """Last events of an entry: the code's end, or waits without an offer."""
         execution = frontier.execution
         if waits := execution.waits_for_nothing:
@@ -426,9 +424,7 @@ class Agents:
         unheard = map(_unheard, execution.unheard[:MOST_UNHEARD])
         return [*unheard, self._ending(state.run_id, agent, execution.end)]
 
-    def _record(
-        self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int
-    ) -> list[events.Event]:
+    def _record(self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int) -> list[Event]:
         if isinstance(intent, GiveUp):
             return self._cancelled_step(state, frontier, step)
         if not intent.fits():
@@ -457,7 +453,7 @@ class Agents:
             frontier.requested.add(step)
         return fresh
 
-    def _cancelled_step(self, state: RunState, frontier: _Frontier, step: int) -> list[events.Event]:
+    def _cancelled_step(self, state: RunState, frontier: _Frontier, step: int) -> list[Event]:
         recorded = step in state.open or step in frontier.requested
         if not recorded or step in frontier.closed:  # settled in this very moment
             return []
@@ -466,7 +462,7 @@ class Agents:
 
     def _propose(
         self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, original: str
-    ) -> list[events.Event]:
+    ) -> list[Event]:
         check_bytes(intent.args, self._budget.payload_bytes, f"the arguments of {intent.tool} have")
         key = idempotency_key(
             environment=self._environment, run=state.run_id, step=step, tool=intent.tool, args=intent.args
@@ -495,7 +491,7 @@ class Agents:
 
     def _propose_metered(
         self, state: RunState, intent: Call, call: events.CallProposed, block: _Block, frontier: _Frontier, now: int
-    ) -> list[events.Event]:
+    ) -> list[Event]:
         """Events of a call that counts against budgets. **Raises** RefoldError if a budget is used up, or the price of
         the call is unknown."""
         frontier.reservation = reservation = frontier.reservation or Reservation()
@@ -579,7 +575,7 @@ def spent(code: str, message: str) -> RefoldError:
     return RefoldError(message, code=code, hint=hint)
 
 
-def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[events.Event]:
+def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[Event]:
     if state.account is None or not (most := state.account.limits.same):
         return []
     name = call_digest(call.tool, call.args)
@@ -634,9 +630,9 @@ class Offers:
             message = f"more than {MOST_MATCHING:,} of its waits for {wait.name} are open, and this one has a match"
             raise RefoldError(message, code="too_many_waits", hint="give what they wait for names of their own")
 
-    def take(self, now: int) -> tuple[list[events.Event], tuple[int, Settled] | None]:
+    def take(self, now: int) -> tuple[list[Event], tuple[int, Settled] | None]:
         """Offer kept signals to the waits in turn; return events, and the first wait that ends with its outcome."""
-        offered: list[events.Event] = []
+        offered: list[Event] = []
         while self._waits and self._offered < OFFERS_PER_TURN:
             wait = self._waits.popleft()
             if wait.step in self._closed:
@@ -656,7 +652,7 @@ class Offers:
                 return [*offered, expired], (wait.step, expired)
         return offered, None
 
-    def left(self) -> list[events.Event]:
+    def left(self) -> list[Event]:
         """Event about waits that were not offered signals, if any."""
         behind = self._waits[0].step if self._waits else 0
         return [events.WaitsPostponed(behind)] if behind != self._state.mail.behind else []

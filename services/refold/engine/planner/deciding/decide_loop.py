@@ -111,11 +111,9 @@ class LargeValues:
     """Large values of one lane: loaded before an input is answered, saved before its entry is sent. **Units**: `most`
     is bytes of one value; 0 without a blob store."""
 
-    def __init__(
-        self, orders: BlobOrders, inbox: Inbox, log: Acceptance, outbox: Outbox, *, agents: Agents, most: int
-    ) -> None:
-        self._orders, self._inbox, self._log, self._outbox = orders, inbox, log, outbox
-        self._agents, self._most = agents, most
+    def __init__(self, orders: BlobOrders, parts: LaneParts, most: int) -> None:
+        self._orders, self._inbox, self._log, self._outbox = orders, parts.inbox, parts.log, parts.outbox
+        self._agents, self._most = parts.agents, most
         self._driven: set[RunId] = set()
         self._away: list[tuple[RunId, str]] = []
         self._keeping: set[RunId] = set()
@@ -253,8 +251,7 @@ class DecideLoop:
         self._inbox, self._log, self._outbox, self._partition = parts.inbox, parts.log, parts.outbox, parts.partition
         self._stalls, self._timers, self._agents, self._rules = parts.stalls, parts.timers, parts.agents, parts.rules
         self._limits = limits = shared.settings.limits
-        served = shared.blobs, parts.inbox, parts.log, parts.outbox
-        self._large = LargeValues(*served, agents=parts.agents, most=limits.blob_bytes)
+        self._large = LargeValues(shared.blobs, parts, limits.blob_bytes)
 
     def reads(self, item: Pending, now: int) -> bool:
         """Decode an input; True if it can be answered now."""

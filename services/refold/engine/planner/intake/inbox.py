@@ -1,6 +1,6 @@
 """Inputs of a lane and their positions: inputs settle in any order, positions advance in theirs."""
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -218,9 +218,7 @@ class Inbox:
         self._for_stalled = waiting.at(WaitsFor.STALLED)
         self._outstanding = {topic: Outstanding() for topic in topics}
         self._bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
-        self._elsewhere: dict[WaitsFor, Counter[str]] = {
-            why: Counter() for why in (WaitsFor.RUN, WaitsFor.STALLED, WaitsFor.ROOM)
-        }
+        self._elsewhere: defaultdict[WaitsFor, Counter[str]] = defaultdict(Counter)
         self._full: set[str] = set()
         self.allowance = self.turn = self._rests_until = 0
         self._starts: dict[str, int] = {}
