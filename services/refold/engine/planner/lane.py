@@ -401,7 +401,7 @@ class Lane:
         if not self.log.live:
             return
         self.outbox.send_accepted(self.log.fold.states)
-        if not (self.lane_schedule.has_fresh_clock() and self.start.disowned):
+        if not self.lane_schedule.has_fresh_clock():
             return
         now = self.clock.now_ms
         self._take_up(now)

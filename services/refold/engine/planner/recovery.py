@@ -56,11 +56,6 @@ class TakeOver:
     def done(self) -> bool:
         return self._reads_log and self._anchored and self._catch_up.done
 
-    @property
-    def disowned(self) -> bool:
-        """True if no marks in the log rest on entries that it has lost."""
-        return self._log.snapshot_writer.opened or not self._distrust
-
     def seeks(self) -> Mapping[str, int]:
         wants, self._seeks = self._seeks, {}
         return wants
