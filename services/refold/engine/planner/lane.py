@@ -136,11 +136,13 @@ class LaneSchedule:
         log, mono = self._log, self._clock.mono_ms
         log.windows.report(log.position, mono_ms=mono, now=self._clock.now_ms)
         low_water = log.windows.low_water(log.position)
-        if self._bare:
-            self._anchor(mono)
-        else:
+        bare = self._bare
+        if not bare:
             self._anchor_due = 0
-        due = (log.snapshot_writer.heavy or mono >= self._round_due) and not self._bare
+        elif mono >= self._anchor_due:  # without an anchor a successor would read the whole log
+            self._anchor_due, self._round_due = mono + CLOCK_PROBE_MS, 0
+            self._outbox.anchor(log.position, self._clock.now_ms)
+        due = (log.snapshot_writer.heavy or mono >= self._round_due) and not bare
         # A successor does not read the entries that a snapshot covers, so their sums have to be published first.
         if due and low_water >= log.snapshot_writer.ended_at and not (self._start.resuming or self._outbox.beginning):
             self._round_due, self._changed = mono + self._snapshot_ms, False
@@ -151,12 +153,6 @@ class LaneSchedule:
     def _bare(self) -> bool:
         """True if marks have no anchor, as all entries read are of erased runs."""
         return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
-
-    def _anchor(self, mono: int) -> None:
-        # Without an anchor a successor would read the whole log.
-        if mono >= self._anchor_due:
-            self._anchor_due, self._round_due = mono + CLOCK_PROBE_MS, 0
-            self._outbox.anchor(self._log.position, self._clock.now_ms)
 
     def next_due_ms(self) -> int | None:
         """Latest time of the next `work`; None: no time is due."""
@@ -392,10 +388,6 @@ class Lane:
         else:
             follow_catalog(self._catalog, item, self._journal)
 
-    @property
-    def needs_log_end(self) -> bool:
-        return self.log.needs_log_end or self.inbox.waiting.has_waiting(WaitsFor.LOG)
-
     def work(self) -> None:
         """Decide ready inputs, once the log is read and its time and the partition's ownership are confirmed."""
         if not self.log.live:
@@ -569,9 +561,10 @@ class Lane:
     def _position_changed(self) -> None:
         if self.log.woken:
             self._look_into()
-        if self.log.fold.sweep:
-            for key in self.log.swept():
+        if sweep := self.log.fold.sweep:
+            for key in sweep:
                 self.outbox.sweep(key)
+            sweep.clear()
         if not self.log.live:
             self.start.reached(RUN_LOG, self.log.position)
             self.start.reached(CATALOG, self._catalog.position)

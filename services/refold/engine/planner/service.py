@@ -227,7 +227,7 @@ class Planner:
             if lane.histories.needs_log():
                 reads.append(effects.Read(RUN_LOG, lane.partition, 0))
             reads += [effects.Read(topic, lane.partition, offset) for topic, offset in lane.start.seeks().items()]
-            if lane.needs_log_end:
+            if lane.log.needs_log_end or lane.inbox.waiting.has_waiting(WaitsFor.LOG):
                 lane.log.requested_at = lane.log.position
                 reads.append(effects.AskEnd(RUN_LOG, lane.partition))
             if lane.inbox.waiting.has_waiting(WaitsFor.CATALOG):

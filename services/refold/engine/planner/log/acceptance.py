@@ -277,11 +277,6 @@ class Acceptance:
         # Records that a later record links lie before it: their commands are repeated only if they are read again.
         return min([emitted, *(first for offset, first in self._linked.items() if offset >= emitted)])
 
-    def swept(self) -> list[bytes]:
-        """Remove and return the keys of records that can never count, to be buried."""
-        keys, self.fold.sweep = self.fold.sweep, []
-        return keys
-
     def drop(self, run: RunId) -> None:
         self.speculated.pop(run, None)
         self._live.drop(run)
