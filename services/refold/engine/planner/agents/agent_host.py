@@ -497,8 +497,7 @@ class Agents:
         frontier.reservation = reservation = frontier.reservation or Reservation()
         if (repeated := _repeated(state, call, reservation)) and not isinstance(block, events.CallFailed):
             return [call, *repeated]
-        most = _most(state, call, intent.reserve, now, self._rules)
-        attempted = Attempted(call, 1, most, intent.reserve is not None and intent.reserve.cheap)
+        attempted = _attempt(state, call, intent.reserve, now, self._rules)
         if block is not None:
             return [call, *budgets.kept_in(attempted, block)]
         judgement = budgets.judged(state, attempted, now, self._rules, reservation)
@@ -508,7 +507,7 @@ class Agents:
             raise RefoldError(judgement.failure.message, code=judgement.failure.code)
         if judgement.failure is not None:
             return [call, *budgets.turned_away(attempted, judgement)]
-        reservation.amount = reservation.amount.plus((most or Amount())._replace(calls=1))
+        reservation.amount = reservation.amount.plus((attempted.most or Amount())._replace(calls=1))
         return [call, *judgement.recorded, dispatch(call, 1, now, self._rules)]
 
 
@@ -586,15 +585,16 @@ def _repeated(state: RunState, call: events.CallProposed, reservation: Reservati
     return [events.CallRepeated(call.step, before), events.CallFailed(call.step, 0, events.Failure(REPEATED, message))]
 
 
-def _most(state: RunState, call: events.CallProposed, reserve: Reserve | None, now: int, rules: Rules) -> Amount | None:
+def _attempt(state: RunState, call: events.CallProposed, reserve: Reserve | None, now: int, rules: Rules) -> Attempted:
+    """The first attempt of a call, with its largest cost. **Raises** RefoldError if a budget of money lacks a price."""
     if reserve is None:
-        return None
+        return Attempted(call, 1, None, cheap=False)
     if (most := budgets.amount_of(reserve, rules)) is not None:
-        return most
+        return Attempted(call, 1, most, reserve.cheap)
     if budgets.bounds_money(state, now, rules):
         message = f"nobody knows what a call of {reserve.model or call.tool} costs, and a budget of money counts it"
         raise RefoldError(message, code="no_price", hint="give App(prices=...) its price, or the call Reserve(usd=...)")
-    return Amount(min(COUNTED_MOST, reserve.tokens))
+    return Attempted(call, 1, Amount(min(COUNTED_MOST, reserve.tokens)), reserve.cheap)
 
 
 OFFERS_PER_TURN = 2_000
