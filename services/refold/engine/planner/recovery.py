@@ -1,7 +1,5 @@
-"""Take-over of a partition, and repeated reading of histories.
-
-A take-over reads the snapshot first; its marks name the offsets from which the log and the inputs are read.
-"""
+"""Take-over of a partition, and repeated reading of histories. A take-over reads the snapshot first; its marks name the
+offsets from which the log and the inputs are read."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

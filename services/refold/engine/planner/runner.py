@@ -1,5 +1,4 @@
-"""Runs in memory, decided and written as by a planner, without a log. The caller decides where inputs come from: forks
-read them from a record, tests write them."""
+"""Runs in memory, decided and written as by a planner, without a log: forks read recorded inputs, tests write them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

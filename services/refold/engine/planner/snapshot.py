@@ -1,8 +1,6 @@
-"""Snapshot of a lane's runs in `run-snapshot`, which saves its successor reading the past.
-
-Every few seconds moved runs are written, and when these are acknowledged, the marks that rely on them. Entries after
-the marks are read from the log. A finished run becomes a row once all its commands are acknowledged.
-"""
+"""Snapshot of a lane's runs in `run-snapshot`, which saves its successor reading the past. Every few seconds moved runs
+are written, and when these are acknowledged, the marks that rely on them. Entries after the marks are read from the
+log. A finished run becomes a row once all its commands are acknowledged."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -236,8 +234,7 @@ class SnapshotWriter:
         marks = prior.marks or self.marks
         self.marks = replace(marks, round=max([marks.round, *rounds]))
         if distrust:
-            # Empty marks come first, so that a successor reads the whole log: once that has grown beyond its loss, the
-            # loss can no longer be detected.
+            # Empty marks first, for a successor to read the whole log: one that has outgrown its loss does not show it.
             self._next = Marks(self.marks.round + 1, 0, bytes(16), {}, self._member)
             self._finish_round()
         elif prior.whole or prior.marks is None:

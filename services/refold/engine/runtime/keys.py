@@ -46,8 +46,7 @@ def write_private(text: str, path: Path) -> None:
 
 
 def load(path: Path, use: str = "") -> SigningKey:
-    """Read a key file, and check its use. **Raises** NotFoundError; UsageError if others may read it or it has no such
-    key."""
+    """Read a key file. **Raises** NotFoundError; UsageError if others may read it or it has no key for this `use`."""
     source = read_private(path)
     try:
         key = _parse(canonical.parse(source))

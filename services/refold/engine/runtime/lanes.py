@@ -149,8 +149,7 @@ class Lanes(Generic[L]):
 
 
 class Awake(Generic[C]):
-    """Lanes that work in a turn: due ones, and those with an item; a lane at rest costs nothing. **Units**: monotonic
-    ms."""
+    """Lanes that work in a turn: due ones, and those with items; others cost nothing. **Units**: monotonic ms."""
 
     _STALE = 64
 
@@ -368,8 +367,7 @@ class Batches(Generic[Who]):
             return []
         if answers.replies is not None:
             return [(*pair, reply) for pair, reply in zip(batch, answers.replies, strict=True)]
-        # Operations are repeatable, so that an unknown outcome is safe to repeat. Queries are dropped: the next round
-        # sends new ones.
+        # Operations are repeatable, so an unknown outcome is safe. Queries are dropped: the next round sends new ones.
         if batch := [pair for pair in batch if not isinstance(pair[1], (Lapsed, Unpublished, Fill))]:
             self._again.append((now.mono_ms + self._resend_ms, batch))
         return []

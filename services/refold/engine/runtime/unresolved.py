@@ -1,6 +1,5 @@
-"""Inputs whose subject is unknown: the topics of a partition are read in any order. They wait for a position, not for a
-time: the end of the topic that would have the subject, captured after they were read. Past it the subject does not
-exist."""
+"""Inputs whose subject is unknown, as the topics of a partition are read in any order. They wait for the end of the
+topic that would have the subject, captured after they were read: past it the subject does not exist."""
 
 from collections import deque
 from itertools import count

@@ -1,8 +1,6 @@
-"""Agent code in the planner, run as far as its history allows.
-
-A coroutine is a cache of its run's history: dropping one is always safe. An error along accepted history is a `Stall`
-and ends nothing; an error beyond it is the agent's own failure.
-"""
+"""Agent code in the planner, run as far as its history allows. A coroutine is a cache of its run's history: dropping
+one is always safe. An error along accepted history is a `Stall` and ends nothing; one beyond it is the agent's
+failure."""
 
 from __future__ import annotations
 
@@ -492,8 +490,7 @@ class Agents:
     def _propose_metered(
         self, state: RunState, intent: Call, call: events.CallProposed, block: _Block, frontier: _Frontier, now: int
     ) -> list[Event]:
-        """Events of a call that counts against budgets. **Raises** RefoldError if a budget is used up, or the price of
-        the call is unknown."""
+        """Events of a call that counts against budgets. **Raises** RefoldError if one is used up or lacks a price."""
         frontier.reservation = reservation = frontier.reservation or Reservation()
         if (repeated := _repeated(state, call, reservation)) and not isinstance(block, events.CallFailed):
             return [call, *repeated]

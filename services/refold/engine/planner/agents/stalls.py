@@ -144,8 +144,7 @@ class Holds:
             self._forget(run)
             if value is not None:
                 stall = read_hold(run, value)
-                # Clocks of its writer and of the broker of `run-snapshot` may be ahead: a time later than an operator's
-                # order about the hold would refuse that order.
+                # Its writer's clock or the broker's may be ahead: a time after an operator's order would refuse that.
                 self._since[run] = min(at_ms, stall.at_ms or at_ms)
                 self._store(stall)
 

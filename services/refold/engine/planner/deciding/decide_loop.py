@@ -1,7 +1,5 @@
-"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input.
-
-The events of `decide` and of the agent's code become one entry, so an input is applied whole or not at all.
-"""
+"""Answers of a lane to inputs: an entry for the log, or the destination of an unusable input. Events of `decide` and of
+the agent's code become one entry, so that an input is applied whole or not at all."""
 
 import dataclasses
 import struct
@@ -161,8 +159,7 @@ class LargeValues:
         def loaded(place: Pointed, value: str | Failure) -> None:
             item.values = {**item.values, place: value}
             if isinstance(value, Failure) and isinstance(item.input, ToolResult):
-                # The effect happened but its result is lost. A result that is in the log already cannot become
-                # `broken`.
+                # The effect happened but its result is lost. A result in the log cannot become `broken` any more.
                 item.input = dataclasses.replace(item.input, status="broken", result="", failure=value, retryable=False)
             left.discard(place)
             if not left:

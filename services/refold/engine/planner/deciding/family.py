@@ -1,8 +1,6 @@
-"""Messages between runs of a family, which survive any crash.
-
-A message of an entry is owed until accepted entries of its receiver answer it, or it certainly changes nothing. Until
-then the lane's mark on the run log stays before the entry, so that a successor owes the same.
-"""
+"""Messages between runs of a family, which survive any crash. A message of an entry is owed until accepted entries of
+its receiver answer it, or it certainly changes nothing. Until then the lane's mark on the run log stays before the
+entry, so that a successor owes the same."""
 
 from collections.abc import Iterator
 

@@ -385,8 +385,7 @@ class Inbox:
         item.count_among(self._bytes)
         self._ready.append(item)
 
-    # Inputs from before a take-over. A cancel comes before any cost, and an input that came in time to end a wait is
-    # not late because no planner ran.
+    # Inputs from before a take-over: a cancel precedes any cost, and no input is late because no planner ran.
 
     @property
     def is_read(self) -> bool:

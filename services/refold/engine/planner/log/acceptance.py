@@ -1,9 +1,6 @@
-"""Acceptance of entries: own ones once their offset is the next, others when they are read. Nothing has consequences
-before.
-
-A lane has two states of a run: accepted (the fold of the log up to `position`) and speculated (with its entries on
-their way).
-"""
+"""Acceptance of entries: own ones once their offset is the next, others when they are read; none has consequences
+before. A lane has two states of a run: accepted (the fold of the log up to `position`) and speculated (with those on
+their way)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

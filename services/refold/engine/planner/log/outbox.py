@@ -1,8 +1,6 @@
-"""Outgoing records of a lane: entries, commands, strays, dead letters.
-
-The run log is the planner's outbox: commands follow from accepted entries alone. The offset below which all are
-acknowledged is the planner's position on `run-log`; a successor sends the rest again.
-"""
+"""Outgoing records of a lane: entries, commands, strays, dead letters. The run log is the planner's outbox: commands
+follow from accepted entries alone. The offset below which all are acknowledged is the planner's position on `run-log`;
+a successor sends the rest again."""
 
 import dataclasses
 import heapq
@@ -35,8 +33,7 @@ from refold.engine.runtime.lanes import Recent, Tokens
 
 @dataclass(slots=True)
 class SentRequest:
-    """Last request of a call in its topic, after `times` earlier ones of the same attempt; `issued` is the run-log
-    offset of the entry that ordered it."""
+    """Last request of a call, after `times` earlier ones of its attempt; the run-log entry at `issued` ordered it."""
 
     attempt: int
     topic: str

@@ -1,7 +1,5 @@
-"""Shared limits (windows): this lane's sums of usage, and the published sums of others.
-
-A lane publishes its sums every second to all partitions of `budget-spent`, so that each lane reads only its own.
-"""
+"""Shared limits (windows): this lane's sums of usage, and the published sums of others. A lane publishes its sums every
+second to all partitions of `budget-spent`, so that each lane reads only its own."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,9 +69,8 @@ class LaneSpent(NamedTuple):
 
 
 class Windows:
-    """Sums of one lane under `limits`, without which it reads and writes nothing. `actor` names this process; in a
-    `mirrored` log, published positions belong to another log. **Units**: milliseconds, by the log or (`mono_ms`) the
-    local clock."""
+    """Sums of one lane under `limits`, without which it does nothing. `actor` names this process; positions published
+    in a `mirrored` log belong to another one. **Units**: milliseconds, by the log or (`mono_ms`) the local clock."""
 
     def __init__(
         self, partition: int, partitions: int, limits: Sequence[Window], *, actor: str, journal: Journal, mirrored: bool
