@@ -27,7 +27,7 @@ from refold.engine.planner.intake.timers import ASLEEP, Timers
 from refold.engine.planner.log.acceptance import Acceptance, AcceptedEntry, Happened, Repaired
 from refold.engine.planner.log.outbox import Asker, ClockProbe, Ordered, Outbox, SentHold, SentLetter, SentTombstone
 from refold.engine.planner.log.windows import BudgetAccounts, SentSpent, Windows
-from refold.engine.planner.recovery import Histories, HistoryReader, LoadedHistory, TakeOver, Unmended
+from refold.engine.planner.recovery import Histories, HistoryOutcome, LoadedHistory, TakeOver, Unmended
 from refold.engine.planner.snapshot import SentKept
 from refold.engine.ports.effects import CommittedAt
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -136,7 +136,7 @@ class LaneSchedule:
         log, mono = self._log, self._clock.mono_ms
         log.windows.report(log.position, mono_ms=mono, now=self._clock.now_ms)
         low_water = log.windows.low_water(log.position)
-        bare = self._bare
+        bare = self._lacks_anchor
         if not bare:
             self._anchor_due = 0
         elif mono >= self._anchor_due:  # without an anchor a successor would read the whole log
@@ -150,7 +150,7 @@ class LaneSchedule:
         log.snapshot_writer.write(log.position)
 
     @property
-    def _bare(self) -> bool:
+    def _lacks_anchor(self) -> bool:
         """True if marks have no anchor, as all entries read are of erased runs."""
         return not self._log.snapshot_writer.anchors and self._log.position > 0 and not self._start.resuming
 
@@ -173,7 +173,7 @@ class LaneSchedule:
     def _marks_due_ms(self) -> int | None:
         """Time of the next round of the snapshot, or of an anchor for its marks."""
         mono = self._clock.mono_ms
-        if self._bare:
+        if self._lacks_anchor:
             return self._anchor_due
         if not self._changed:
             return None
@@ -235,7 +235,7 @@ class Lane:
             BUDGET_SPENT: self._read_spent,
         }
         self.lane_schedule = LaneSchedule(parts, start, settings.snapshot_ms)
-        self._position_changed()
+        self._after_reading()
 
     def _refuse(self, item: Pending, why: str) -> None:
         if item.record is None:  # a run waits for a child's result: the log has lost the child's end
@@ -261,11 +261,11 @@ class Lane:
         elif (reader := self._readers.get(item.topic)) is not None:
             reader(item)
             if not self.start.foreign:  # nothing may follow from records of another log
-                self._position_changed()
+                self._after_reading()
         else:
             if isinstance(item, Reached):
                 self.inbox.reached(item.topic, item.offset)
-            self._position_changed()
+            self._after_reading()
 
     def delivered(self, asker: Asker, delivery: Delivery) -> None:
         offset = delivery.offset
@@ -279,7 +279,7 @@ class Lane:
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
             self._follow(self.log.delivered(asker, offset))
-            self._position_changed()
+            self._after_reading()
 
     def _published(self, asker: Asker, offset: int | None) -> None:
         if isinstance(asker, (Ordered, SentTombstone, SentLetter, Pending)):
@@ -404,7 +404,7 @@ class Lane:
             if self._decide_loop.reads(item, now) and not self._awaits_history(item):
                 self._decide_loop.answer(item, now)
             if self.log.woken:
-                self._look_into()
+                self._schedule_woken()
         self.histories.begin()
         self.lane_schedule.write_snapshot()
 
@@ -429,14 +429,14 @@ class Lane:
         log = self.log
         if self.start.resuming:
             self.start.resume(self._limits.turn_resumed)
-            self._look_into()
+            self._schedule_woken()
         for halted, step in self.outbox.halting.lifted(log.fold.states, log.asleep, log.accepted):
-            self._look_into()
+            self._schedule_woken()
             self._decide_loop.go_on(halted, step, now)
-        self._look_into()
+        self._schedule_woken()
         for timer in self.inbox.ready(self._timers.due(now), self._is_due):
             state = self.log.accepted(timer.run_id)  # folds a run that was asleep, and sets its timers
-            self._look_into()
+            self._schedule_woken()
             if state is not None and timer.step != ASLEEP:
                 self.inbox.push([Pending(timer.run_id, timer)])
         self._decide_loop.late(self.outbox.unanswered.due(now), now)
@@ -471,7 +471,7 @@ class Lane:
     def _follow(self, happened: Iterable[Happened]) -> None:
         for event in happened:
             if self.log.woken:  # before later entries of those runs
-                self._look_into()
+                self._schedule_woken()
             if isinstance(event, AcceptedEntry):
                 self.accepted(*event)
             elif isinstance(event, Repaired):
@@ -494,7 +494,7 @@ class Lane:
         self.outbox.add_accepted(after, entry, offset)
         self.family.accepted(after, entry, offset)
         if log.woken:
-            self._look_into()
+            self._schedule_woken()
         if after.over:
             self.stalls.lift(run, over=True)
         # The code of a suspended run is opened again when it goes on: waits of months cost only the fold.
@@ -505,12 +505,12 @@ class Lane:
         self._run_journal.accepted(after, entry)
         self.inbox.unpark(run)
 
-    def _look_into(self) -> None:
+    def _schedule_woken(self) -> None:
         """Set timers of runs that were asleep and have been folded."""
         for state in self.log.woken:
             self._timers.set(state.run_id, ASLEEP, 0)
             if self.log.live:
-                self._know(state)
+                self._count_and_schedule(state)
         self.log.woken.clear()
 
     def _refused(self, sent: SentEntry) -> None:
@@ -524,7 +524,7 @@ class Lane:
         self.outbox.open_orders(state, offset)
         self.family.mended(state.run_id)
         if not state.over:
-            self._know(state)
+            self._count_and_schedule(state)
             self.inbox.push([Pending(state.run_id, None)])
         self.inbox.unpark(state.run_id)
 
@@ -539,7 +539,7 @@ class Lane:
             self._refuse(item, error.message)
             return True
 
-    def _take_histories(self, brings: Iterable[HistoryReader]) -> None:
+    def _take_histories(self, brings: Iterable[HistoryOutcome]) -> None:
         for history in brings:
             if isinstance(history, Unmended):
                 self._refuse(*history)
@@ -554,13 +554,13 @@ class Lane:
             if state.over:
                 self.log.finish(state)
 
-    def _know(self, state: RunState) -> None:
+    def _count_and_schedule(self, state: RunState) -> None:
         self.admission.count(state)
         self._timers.rebuild(state)
 
-    def _position_changed(self) -> None:
+    def _after_reading(self) -> None:
         if self.log.woken:
-            self._look_into()
+            self._schedule_woken()
         if sweep := self.log.fold.sweep:
             for key in sweep:
                 self.outbox.sweep(key)
@@ -578,15 +578,15 @@ class Lane:
             self.stalls.disorder(run, reason, self.clock.now_ms)
         self.outbox.release(self.log.fold.frozen)
         self.family.go_live()
-        self._look_into()
+        self._schedule_woken()
         states = [state for run, state in self.log.fold.states.items() if run not in self.log.fold.frozen]
         for state in states:
-            self._know(state)
+            self._count_and_schedule(state)
         for run, asleep in self.log.asleep.items():
             self._timers.set(run, ASLEEP, asleep.due_ms)
             self.admission.count_asleep(run, asleep)
         ready = list(self.stalls.ready(self.log.latest, self._agents.code_of))
-        self._look_into()
+        self._schedule_woken()
         self.inbox.push(Pending(run, None) for run in ready)
         self.start.begin(state.run_id for state in states)
         self.lane_schedule.begin()

@@ -225,7 +225,7 @@ class LoadedHistory(NamedTuple):
     history: list[Entry]
 
 
-HistoryReader = Unmended | GoesOn | LoadedHistory
+HistoryOutcome = Unmended | GoesOn | LoadedHistory
 """Consequences of a history that was read again."""
 
 
@@ -248,7 +248,7 @@ class Histories:
     def parks(self, item: Pending, message: ChildEnded | RunOperation) -> bool:
         """True if an input has to wait for a history or for room. **Raises** ConflictError if it names no history."""
         if isinstance(message, ChildEnded):
-            return message.result == UNREAD and self._waits(child_id(message.run_id, message.step), item)
+            return message.result == UNREAD and self._waits_for_history(child_id(message.run_id, message.step), item)
         run, row = item.run_id, self._log.finished.get(item.run_id)
         if message.kind == REPAIR:
             _named_head(message)
@@ -258,7 +258,9 @@ class Histories:
             return self._waits_for_source(item, message)
         if message.kind != "retry" or row is None or (row.status, row.head.seq) != ("failed", failure_named(message)):
             return False
-        return (run not in self._log.redriven_runs.reread and self._waits_for_room(item)) or self._waits(run, item)
+        if run not in self._log.redriven_runs.reread and self._waits_for_room(item):
+            return True
+        return self._waits_for_history(run, item)
 
     def _waits_for_room(self, item: Pending) -> bool:
         """True if an input waits because its run would be with executors at once."""
@@ -280,7 +282,7 @@ class Histories:
             self._inbox.waiting.put(item, WaitsFor.HISTORY, source)
         return True
 
-    def _waits(self, run: RunId, item: Pending) -> bool:
+    def _waits_for_history(self, run: RunId, item: Pending) -> bool:
         loaded = run in self._log.redriven_runs.reread
         if loaded:
             self._resumed[run].append(item)
@@ -300,7 +302,7 @@ class Histories:
             self._open[run] = Collected()
         self._goal, self.wants_log, self._begun = self._log.position, True, self._last < 0
 
-    def follow(self, record: Record) -> list[HistoryReader]:
+    def follow(self, record: Record) -> list[HistoryOutcome]:
         """Read a run-log record, also an old one; return the consequences of histories now complete."""
         # Records that were on their way when the reading was requested are not part of it.
         self._begun |= record.offset <= self._last and not self.wants_log
@@ -314,16 +316,16 @@ class Histories:
                 collected.records[parts[2]] = record
         return self.reached(record.offset + 1)
 
-    def reached(self, offset: int) -> list[HistoryReader]:
+    def reached(self, offset: int) -> list[HistoryOutcome]:
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
-        return [reader for run, collected in opened.items() for reader in self._bring_back(run, collected)]
+        return [reader for run, collected in opened.items() for reader in self._outcomes_of(run, collected)]
 
-    def _bring_back(self, run: RunId, collected: Collected) -> list[HistoryReader]:
+    def _outcomes_of(self, run: RunId, collected: Collected) -> list[HistoryOutcome]:
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
         items = [item for item in waits if not _is_order(item.input, REPAIR, FORK)]
-        readers: list[HistoryReader] = [*self._mend_all(waits, collected.records)]
+        readers: list[HistoryOutcome] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
             return readers
@@ -335,13 +337,13 @@ class Histories:
                 self._log.freeze(run, error.message)
             return readers + self._unmended(items, error)
         if unknown:
-            readers.append(self._take_back(reread))
+            readers.append(self._go_on(reread))
         elif row is not None:
             self._log.redriven_runs.reread[run], self._resumed[run] = reread, items
         self._inbox.push(items)
         return readers
 
-    def _take_back(self, reread: RedrivenRun) -> GoesOn:
+    def _go_on(self, reread: RedrivenRun) -> GoesOn:
         self._log.redriven_runs.take_back(reread)
         offsets = {seq: offset for offset, seq, _ in reread.entries}
         for entry in reread.news:
@@ -448,7 +450,7 @@ def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: boo
     history = path(entries, head.id) if head else []
     count = len(history)
     if goes_on:
-        history += _after(history[-1], entries, collected, run)
+        history += _entries_after(history[-1], entries, collected, run)
     state = RunState(run)
     for name in history:
         apply(state, entries[name].entry, name)
@@ -457,7 +459,7 @@ def _reread(run: RunId, collected: Collected, head: Head | None, *, goes_on: boo
     return RedrivenRun(state, [(record.offset, seq, record.value or b"") for record, seq in values], news)
 
 
-def _after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
+def _entries_after(head: EntryId, entries: dict[EntryId, LogRecord], collected: Collected, run: RunId) -> list[EntryId]:
     """Entries that count after a head: of several branches, those that extended it first."""
     ends = [names for end in heads(entries) if head in (names := path(entries, end))]
     if len(ends) == 1:

@@ -87,7 +87,7 @@ class Planner:
         self._tokens = tokens = Tokens[AskerAt](count(1).__next__)
         unknown, room, mark = self._unknown_runs, LiveRoom(settings.budget.live_bytes), mark or Mark()
         self._shared = Shared(app, settings, nonce, self.journal, unknown, actor, self._blobs, tokens, room, mark)
-        self.lanes = Lanes(self._open, leave=self._leave, commit_ms=settings.commit_ms)
+        self.lanes = Lanes(self._open, leave=self._drop_lane, commit_ms=settings.commit_ms)
         self._mono = self._ask_due = 0
         self._draining = False
         self._fairness = Fairness(self.lanes)
@@ -101,7 +101,7 @@ class Planner:
         self._fairness.begin(now.mono_ms)
         orders: list[effects.Effect] = []
         for item in inbox:
-            orders += self._take(item)
+            orders += self._take_item(item)
         for partition, waited in self._unknown_runs.without_run(self._decided):
             if (served := self.lanes.get(partition)) is not None:
                 self._fairness.touch(partition)
@@ -114,7 +114,7 @@ class Planner:
         else:
             self._fairness.work()
         lanes = self._fairness.awake
-        orders += [*self._collect(lanes), *self._ask(lanes), *self._flow(lanes)]
+        orders += [*self._records_and_reads(lanes), *self._ask(lanes), *self._flow(lanes)]
         self._fairness.rest()
         return [*orders, *self.lanes.commit(now, at_once=self._draining)]
 
@@ -139,7 +139,7 @@ class Planner:
     def _decided(self, partition: int) -> int:
         return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
 
-    def _take(self, item: effects.Item) -> list[effects.Effect]:
+    def _take_item(self, item: effects.Item) -> list[effects.Effect]:
         if isinstance(item, Delivery):
             return self._deliver(item)
         if isinstance(item, (Record, Reached)):  # with deliveries, nearly all items
@@ -153,7 +153,7 @@ class Planner:
         elif item.topic == RUN_REQUESTED:
             self._unknown_runs.take(item, self._mono)
         elif isinstance(item, effects.CommittedAt) or item.topic.startswith(TOOL_REQUESTED):
-            self._passed(item)
+            self._requests_passed(item)
             return []
         return self._feed(item) if isinstance(item, End) else []
 
@@ -164,7 +164,7 @@ class Planner:
         lane.feed(item)
         return self._restart(lane) if lane.log.shrunk or lane.start.foreign else []
 
-    def _passed(self, item: effects.CommittedAt | End) -> None:
+    def _requests_passed(self, item: effects.CommittedAt | End) -> None:
         self._ask_due = self._mono + ASK_MS  # the answer may have taken long, and all else has waited for it
         for partition in sorted(self._late) if isinstance(item, effects.CommittedAt) else (item.partition,):
             if (late := self.lanes.get(partition)) is not None:
@@ -203,7 +203,7 @@ class Planner:
             self._mirrored.add(number)
         return self.lanes.restart_lane(number)
 
-    def _leave(self, lane: Lane) -> None:
+    def _drop_lane(self, lane: Lane) -> None:
         lane.leave()
         self._fairness.forget(lane.partition)
         self._late.discard(lane.partition)
@@ -214,7 +214,7 @@ class Planner:
         lost, mirrored = self._distrusted.pop(assigned.partition, None), assigned.partition in self._mirrored
         return Lane(assigned, self._shared, mono_ms=self._mono, lost=lost, mirrored=mirrored)
 
-    def _collect(self, lanes: list[Lane]) -> list[effects.Effect]:
+    def _records_and_reads(self, lanes: list[Lane]) -> list[effects.Effect]:
         publishes: list[Outgoing] = []
         appends: list[Outgoing] = []
         reads: list[effects.Effect] = []

@@ -135,7 +135,7 @@ class SnapshotWriter:
         self.apart: dict[RunId, int] = {}
         self._unwritten = False
         self._check = 0
-        self._stale: dict[bytes, int] = {}
+        self._obsolete: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
         self._flying = self._full = self.ended_at = 0
         self._round: SnapshotRound | None = None
@@ -181,14 +181,14 @@ class SnapshotWriter:
         if value and key[:4] == b"run/":
             run = RunId(key.split(b"/")[1].decode(errors="replace"))
             if run not in self._by_run and run in self._finished:
-                self._stale.setdefault(key, 0)
+                self._obsolete.setdefault(key, 0)
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
         """Replace the entries (offset, seq, bytes) of a run that goes on after its end, or with another history."""
         self.apart.pop(run, None)
         self._over.pop(run, None)
         if (row := self._by_run.get(run)) is not None:
-            self._drop(run, row)
+            self._drop_entries(run, row)
         for offset, seq, value in entries:
             self.add(run, value, seq=seq, offset=offset)
 
@@ -210,7 +210,7 @@ class SnapshotWriter:
         if (row := self._by_run.get(run)) is not None:
             if row.row:
                 self._over[run] = row.row
-            self._drop(run, row)
+            self._drop_entries(run, row)
 
     def end(self, run: RunId, row: bytes, below: int = 0) -> None:
         """Write a row for a run that was over before the lane began; its entries lie `below` this offset."""
@@ -218,7 +218,7 @@ class SnapshotWriter:
         self._over[run], self.ended_at = row, max(self.ended_at, below)
         self.apart.pop(run, None)
         if (stored := self._by_run.get(run)) is not None:
-            self._drop(run, stored)
+            self._drop_entries(run, stored)
 
     # Rounds
 
@@ -227,7 +227,7 @@ class SnapshotWriter:
         self._check ^= prior.check
         # Marks that came after rows may be lost: new records must not take their keys.
         rounds = [int(number) for number in (key.split(b"/")[1] for key in prior.ended) if number.isdigit()]
-        self._stale |= prior.left(live if prior.whole else ()) | prior.forgotten()
+        self._obsolete |= prior.left(live if prior.whole else ()) | prior.forgotten()
         self._rows = {key: (rows, weight) for key, (rows, weight, _) in prior.ended.items() if rows}
         prior.ended.clear()  # the table has them all
         self._unwritten |= prior.unkept
@@ -262,7 +262,7 @@ class SnapshotWriter:
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
-        changed = any((self._changed, self._over, self._stale, self._unwritten))
+        changed = any((self._changed, self._over, self._obsolete, self._unwritten))
         marks = None if changed else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
             return
@@ -276,9 +276,9 @@ class SnapshotWriter:
         # Delete only what earlier rows replace, as any record of one round may get lost, and the older states of failed
         # runs that go on: a successor would begin from these.
         needed = self._by_run.keys() | (self._over.keys() - self.apart.keys())
-        for key in [key for key in self._stale if key.split(b"/")[1].decode() not in needed]:
-            self._check ^= self._stale.pop(key)
-            self._put(key, None)
+        for key in [key for key in self._obsolete if key.split(b"/")[1].decode() not in needed]:
+            self._check ^= self._obsolete.pop(key)
+            self._publish(key, None)
 
     def write(self, log: int) -> None:
         """Write some runs of a round, after the last its marks; states are accepted up to `log`."""
@@ -300,10 +300,10 @@ class SnapshotWriter:
     def _write_run(self, this_round: SnapshotRound, run: RunId, row: SnapshotRow, log: int) -> None:
         if row.row and row.last < this_round.emitted:
             this_round.over.append(row.row)
-            self._drop(run, row)
+            self._drop_entries(run, row)
         # Records of another history go before marks that would make a successor believe them.
-        elif row.main or row.first < this_round.emitted or snapshot.run_key(run) in self._stale:
-            self._write(run, row, log, commands_sent=row.last < this_round.emitted)
+        elif row.main or row.first < this_round.emitted or snapshot.run_key(run) in self._obsolete:
+            self._publish_run(run, row, log, commands_sent=row.last < this_round.emitted)
             if not row.row:
                 del self._changed[run]
 
@@ -347,40 +347,40 @@ class SnapshotWriter:
             apart_anchor=name if apart else "",
         )
 
-    def _put(self, key: bytes, value: bytes | None) -> int:
+    def _publish(self, key: bytes, value: bytes | None) -> int:
         """Send a record; return its part of the check."""
         self._flying += 1
         self.orders.append(SentKept(key, value))
         if value is not None:
-            self._check ^= self._stale.pop(key, 0)
+            self._check ^= self._obsolete.pop(key, 0)
         return snapshot.weight(key, value) if value is not None else 0
 
-    def _write(self, run: RunId, row: SnapshotRow, log: int, *, commands_sent: bool) -> None:
+    def _publish_run(self, run: RunId, row: SnapshotRow, log: int, *, commands_sent: bool) -> None:
         state = self._state(run)
         idle = state if state is not None and not (state.unseen or state.mail.behind) else None
         waits = idle is not None and (idle.open or idle.status == "pending")
         status, due_ms = (idle.status, snapshot.due_ms(idle)) if idle and waits else ("", 0)
         before = row.total
         for number, entries in row.full:
-            row.total ^= self._put(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
+            row.total ^= self._publish(snapshot.block_key(run, number), codec.encode(KeptBlock(run, number, entries)))
         self._full -= row.unwritten()
         row.full = []
         main = KeptRun(run, log, row.blocks, status, due_ms, b"".join(row.tail), row.seq)
-        weight = self._put(snapshot.run_key(run), value := codec.encode(main))
+        weight = self._publish(snapshot.run_key(run), value := codec.encode(main))
         if commands_sent and not row.blocks and idle and snapshot.rests(idle):
             self._resting[run] = value
         row.total ^= row.main ^ weight
         row.main = weight
         self._check ^= before ^ row.total
 
-    def _drop(self, run: RunId, row: SnapshotRow) -> None:
+    def _drop_entries(self, run: RunId, row: SnapshotRow) -> None:
         del self._by_run[run]
         self._full -= row.unwritten()
         self._changed.pop(run, None)
         if row.main:
             written = row.blocks - len(row.full)
-            self._stale |= {snapshot.block_key(run, number): 0 for number in range(written)}
-            self._stale[snapshot.run_key(run)] = row.total
+            self._obsolete |= {snapshot.block_key(run, number): 0 for number in range(written)}
+            self._obsolete[snapshot.run_key(run)] = row.total
 
     def _add_rows(self, rows: list[bytes]) -> None:
         """Write rows of finished runs under new keys, and merge small records."""
@@ -395,8 +395,8 @@ class SnapshotWriter:
         for part, at in enumerate(range(0, len(fresh), size)):
             some = fresh[at : at + size]
             key = snapshot.over_key(self.marks.round + 1, part, some)
-            weight = self._put(key, codec.encode(EndedRuns(pools, some)))
+            weight = self._publish(key, codec.encode(EndedRuns(pools, some)))
             self._check ^= weight
             if len(some) < size:
                 self._rows[key] = some, weight
-        self._stale |= {key: weight for key, (_, weight) in gone.items()}
+        self._obsolete |= {key: weight for key, (_, weight) in gone.items()}

@@ -99,7 +99,7 @@ class Host:
         self._tools = tools(self._queue.put) if tools else None
         self._lookup, self._looking = lookup, ThreadPoolExecutor(1, thread_name_prefix="lookup")
         self._boundaries = Boundaries()
-        self._room = threading.Semaphore(4)
+        self._batches_ahead = threading.Semaphore(4)
         self._stopped = threading.Event()
         self._assignments: dict[int, int] = {}
         self._ends: dict[effects.AskEnd, _Wait] = {}
@@ -168,13 +168,13 @@ class Host:
                 self._measured_s = ended + MEASURED_S
                 depth = self._log.depth()
                 vitals.measure(self._services, depth, "Redis" * self._ledger_away)
-                self._warn_of(depth, ended)
-                self._rest(time.process_time())
+                self._warn_of_transactions(depth, ended)
+                self._return_memory(time.process_time())
             inbox = self._carry_out(orders)
             if not inbox:
                 return
 
-    def _rest(self, spent_s: float) -> None:
+    def _return_memory(self, spent_s: float) -> None:
         quiet, self._spent_s = spent_s - self._spent_s < QUIET_S, spent_s
         if quiet and spent_s >= self._released_s + GIVE_AFTER_S:
             give_back()
@@ -186,7 +186,7 @@ class Host:
             (log.warning if name in ALARMS else log.info)(name, **fields)
         news.clear()
 
-    def _warn_of(self, depth: Depth, now_s: float) -> None:
+    def _warn_of_transactions(self, depth: Depth, now_s: float) -> None:
         place = max(depth.unstable, key=depth.unstable.__getitem__, default=None)
         if place and depth.unstable[place] > UNSTABLE_S and now_s >= self._transactions_s:
             self._transactions_s = now_s + LINE_S
@@ -227,14 +227,14 @@ class Host:
         return answers + self._ask(ledger_requests) + self._ask_ends()
 
     def _append(self, records: list[Outgoing]) -> list[Delivery]:
-        records, begun = self._may(records, self._log.append), time.monotonic()
+        records, begun = self._up_to_fault(records, self._log.append), time.monotonic()
         answers = self._log.append(records)
         self.vitals.wrote(len(records), begun)
         return answers
 
     def _publish(self, effect: effects.Publish) -> None:
         # Before a fault they are appended, which waits: a fault after an effect needs the effect.
-        self._log.publish(self._may(effect.records, self._log.append))
+        self._log.publish(self._up_to_fault(effect.records, self._log.append))
         self.vitals.wrote(len(effect.records))
 
     def _flow(self, effect: effects.Flow) -> None:
@@ -278,7 +278,7 @@ class Host:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
         operations: list[Operation] = [operation for batch in requests for operation in batch.operations]
-        operations, begun = self._may(operations, self._ledger.run), time.monotonic()
+        operations, begun = self._up_to_fault(operations, self._ledger.run), time.monotonic()
         try:
             replies = self._ledger.run(operations)
         except UnreachableError as error:
@@ -290,7 +290,7 @@ class Host:
         in_order = iter(replies)
         return [effects.Answers(batch.batch, list(islice(in_order, len(batch.operations)))) for batch in requests]
 
-    def _may(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
+    def _up_to_fault(self, orders: list[T], carry_out: Callable[[list[T]], object]) -> list[T]:
         """Return the effects; if a fault is due, carry out those before it and die."""
         last = self._boundaries.take(len(orders))
         if last is not None:
@@ -317,7 +317,7 @@ class Host:
                 if isinstance(item, BaseException):
                     raise item
                 if isinstance(item, Taken):
-                    self._room.release()
+                    self._batches_ahead.release()
                     items += self._items(item)
                 else:
                     self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
@@ -343,7 +343,7 @@ class Host:
             while not self._stopped.is_set():
                 batch = self._log.take(TAKE, IDLE_S)
                 if batch.records or batch.rebalances or batch.deliveries or batch.reached or batch.shrunk:
-                    self._room.acquire()
+                    self._batches_ahead.acquire()
                     self._queue.put(batch)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
             self._queue.put(error)

@@ -9,7 +9,7 @@ from refold.engine.runtime.text import visible
 
 def configure(service: str) -> None:
     render: list[structlog.typing.Processor] = (
-        [_spelt_out, structlog.dev.ConsoleRenderer()] if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]
+        [_escaped, structlog.dev.ConsoleRenderer()] if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
@@ -24,7 +24,7 @@ def configure(service: str) -> None:
     structlog.contextvars.bind_contextvars(service=service)
 
 
-def _spelt_out(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _escaped(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Escape text of models or the network that would change the look of other lines."""
     shown = {name: value if isinstance(value, str) else repr(value) for name, value in event.items()}
     return {name: "\n".join(map(visible, value.split("\n"))) for name, value in shown.items()}

@@ -58,7 +58,7 @@ class ObjectStore:
             yield
         except (BaseError, OSError) as error:
             # If the folder itself is missing, a file that is not found may still exist.
-            if isinstance(error, answers) and self._there:
+            if isinstance(error, answers) and self._folder_exists:
                 raise
             message = f"the {self._purpose.partition(' ')[2]} {self.url} does not answer: {_first_line(error)}"
             raise UnreachableError(message, hint="check the address of the archive and your rights there") from None
@@ -66,14 +66,14 @@ class ObjectStore:
     def put(self, path: str, content: bytes, *, over: bool = False) -> None:
         """Write a file. **Raises** UnreachableError; AlreadyExistsError of obstore unless `over`."""
         with self.requests(AlreadyExistsError):
-            if not self._there:
+            if not self._folder_exists:
                 raise FileNotFoundError(f"the folder {self._folder} is away")  # created again it would hide its files
             obstore.put(self.store, path, content, mode="overwrite" if over else "create")
             if self._folder is not None:
                 _sync(self._folder, self._folder / path)
 
     @property
-    def _there(self) -> bool:
+    def _folder_exists(self) -> bool:
         return self._folder is None or self._folder.is_dir()
 
 

@@ -25,23 +25,23 @@ _REPEATED = re.compile(rf"(<U\+[0-9A-F]{{4,6}}>)\1{{{_BLANKS},}}")
 def visible(text: str) -> str:
     """Spell out invisible characters, and those that change the look of others."""
     if not (text.isascii() and text.isprintable()):
-        text = _spelt(text)
-        text = text if text.isascii() else _isolated("".join(map(_flagged, words(text))))
+        text = _escaped(text)
+        text = text if text.isascii() else _isolated("".join(map(_with_scripts, words(text))))
         text = _REPEATED.sub(lambda run: f"<{len(run[0]) // len(run[1])} times {run[1][1:]}", text)
     return re.sub(f" {{{_BLANKS + 1},}}", lambda run: f"<{len(run[0])} spaces>", text)
 
 
-def _spelt(text: str) -> str:
+def _escaped(text: str) -> str:
     shown: list[str] = []
     marks = 0
     for char in text:
         marks = marks + 1 if unicodedata.category(char)[0] == "M" else 0
-        shown.append(char if marks <= _MARKS and _plain(char) else f"<U+{ord(char):04X}>")
+        shown.append(char if marks <= _MARKS and _is_harmless(char) else f"<U+{ord(char):04X}>")
     return "".join(shown)
 
 
 @lru_cache(1 << 16)
-def _plain(char: str) -> bool:
+def _is_harmless(char: str) -> bool:
     if char.isascii():
         return char.isprintable()
     category = unicodedata.category(char)
@@ -53,7 +53,7 @@ def _plain(char: str) -> bool:
     return not (char.isalpha() or category == "Nd") or not unicodedata.normalize("NFKC", char).isascii()
 
 
-def _flagged(token: str) -> str:
+def _with_scripts(token: str) -> str:
     scripts = " and ".join(script.title() for script in mistaken_for(token))
     return f"{token}<{scripts} letters>" if scripts else token
 

@@ -132,12 +132,12 @@ class Watchdog:
         if self._interrupts:
             signal.signal(_INTERRUPT, self._mark.interrupt)
             signal.signal(signal.SIGPROF, self._mark.starved)
-        gc.callbacks.append(self._collects)
+        gc.callbacks.append(self._mark_collection)
         self._arm()
         self._thread.start()
 
     def stop(self) -> None:
-        gc.callbacks.remove(self._collects)
+        gc.callbacks.remove(self._mark_collection)
         self._stopped.set()
         self._thread.join(timeout=2)
 
@@ -147,7 +147,7 @@ class Watchdog:
         if self._interrupts:
             signal.setitimer(signal.ITIMER_PROF, self._most_s + GIVE_S)
 
-    def _collects(self, phase: str, info: object) -> None:
+    def _mark_collection(self, phase: str, info: object) -> None:
         # A collector runs `__del__` of user code, of no run that could be named here.
         if threading.get_ident() != self._loop:
             return
@@ -176,11 +176,11 @@ class Watchdog:
             if driven is None or driven is not watched:
                 watched, began, waited, warned = driven, worked, 0.0, False
                 continue
-            waited += passed if self._waits() and not self._mark.shielded else 0.0
+            waited += passed if self._is_waiting() and not self._mark.shielded else 0.0
             elapsed = worked - began + waited
             ends = self._interrupts and driven.ends
             if elapsed >= self._most_s + (GIVE_S if ends else 0.0):
-                self._take_away(driven)
+                self._end_process(driven)
                 return
             if elapsed >= self._most_s and self._mark.doomed is not driven:
                 self._interrupt(driven)
@@ -198,7 +198,7 @@ class Watchdog:
         self._mark.stack, self._mark.doomed = stack, driven
         signal.pthread_kill(self._loop, _INTERRUPT)
 
-    def _take_away(self, driven: Driven) -> None:
+    def _end_process(self, driven: Driven) -> None:
         stack = self._stack()
         try:
             if driven.run_id:
@@ -209,7 +209,7 @@ class Watchdog:
         finally:
             self._die(EXIT_CODE)
 
-    def _waits(self) -> bool:
+    def _is_waiting(self) -> bool:
         """True if the loop's thread sleeps or waits for a disk; False without /proc."""
         try:
             return self._stat.read_text().rpartition(")")[2].split()[0] in ("S", "D")

@@ -47,7 +47,7 @@ MIGRATE = "migrate"
 
 def migrated(app: App, state: RunState, operation: RunOperation, values: Values = NO_VALUES) -> Ruling:
     """Judge an operator's order to continue a run with another version."""
-    data = _order_in(operation)
+    data = _migration_in(operation)
     if isinstance(data, Refuse):
         return data
     if state.over:
@@ -70,7 +70,7 @@ def migrated(app: App, state: RunState, operation: RunOperation, values: Values 
     return [RunMigrated(agent.version, operation.actor, app.manifest(name, to))]
 
 
-def _order_in(operation: RunOperation) -> dict[str, Any] | Refuse:
+def _migration_in(operation: RunOperation) -> dict[str, Any] | Refuse:
     try:
         data = canonical.parse(operation.data)
     except MalformedError as error:
@@ -198,7 +198,7 @@ class Agents:
         unseen = state.unseen + wakes(fresh)
         if not unseen and not verify and not state.mail.behind:
             return []
-        agent = self._served(state, state.request.agent)
+        agent = self._agent_or_stall(state, state.request.agent)
         if isinstance(agent, Stall):
             return agent
         driven = Driven(state.run_id, state.version, self._code(agent), ends=True)
@@ -220,13 +220,13 @@ class Agents:
             return [self._failed(state.run_id, refused.__cause__ or refused)]
         except BaseException as error:  # noqa: BLE001 - the boundary to agent code, along history and at its end
             self.forget(state.run_id)
-            _let_through(error)
-            return self._stall(state, error)
+            _reraise_interrupt(error)
+            return self._stall_of(state, error)
 
     def _agent(self, state: RunState) -> AgentDef | None:
         return self._app.agent_of(state.request.agent, state.version) if state.request else None
 
-    def _served(self, state: RunState, name: str) -> AgentDef | Stall:
+    def _agent_or_stall(self, state: RunState, name: str) -> AgentDef | Stall:
         agent, code = self._agent(state), ""
         if agent is None and (versions := self._app.versions(name)):
             reason, message = "unknown_version", f"version {spoken(state.version)[0]} of agent {name}"
@@ -242,7 +242,7 @@ class Agents:
             return agent
         return Stall(reason, message, "", state.version, code, passing=False)
 
-    def _stall(self, state: RunState, error: BaseException) -> Stall:
+    def _stall_of(self, state: RunState, error: BaseException) -> Stall:
         cause = error.__cause__ if isinstance(error, NonDeterminismError) and error.__cause__ else error
         failure = failure_of(cause)
         message = failure.message if cause is error else f"{failure.message}; {text_of(error)}"
@@ -284,7 +284,7 @@ class Agents:
         if lacking(state, values):
             return ""
         try:
-            whole = agent.completed(self._input(state, values))
+            whole = agent.completed(self._input_text(state, values))
         except (UsageError, BlobError) as error:
             raise _RefusedInput from error
         if (size := utf8_bytes(whole)) > self._budget.payload_bytes:
@@ -292,7 +292,7 @@ class Agents:
             raise _RefusedInput from RefoldError(message, code="too_large", hint="pass a reference to the data")
         return whole
 
-    def _input(self, state: RunState, values: Values) -> str:
+    def _input_text(self, state: RunState, values: Values) -> str:
         assert state.request is not None, "a run that runs was requested"
         place = pointed(state.run_id, state.request)
         return whole_value(values, place) if place else state.request.input
@@ -332,7 +332,7 @@ class Agents:
         except (NonDeterminismError, MemoryError, WaitsForNothingError):
             raise
         except BaseException as error:  # noqa: BLE001 - an agent may request anything unfit
-            _let_through(error)
+            _reraise_interrupt(error)
             self.forget(state.run_id)
             return [self._failed(state.run_id, error)]
 
@@ -358,7 +358,7 @@ class Agents:
                 return events.RunCompleted(agent.result_json(end.value))
             except BaseException as failure:  # noqa: BLE001 - the types of the result are the author's code, too
                 error = failure
-        _let_through(error)
+        _reraise_interrupt(error)
         if isinstance(error, MemoryError):
             raise error
         return self._failed(run, error)
@@ -379,7 +379,7 @@ class Agents:
         seed = state.request.seed
         context = self._app.context(state.run_id, seed=seed, moment=moment, history=state)
         try:
-            code, left = agent.open(self._input(state, values), context), state.retried.left
+            code, left = agent.open(self._input_text(state, values), context), state.retried.left
             return Execution(code, moment, seed, self._budget.turn, left, context=context)
         except (UsageError, BlobError) as error:
             if unseen > len(state.outcomes):  # the log has no event of the code with this input
@@ -389,14 +389,14 @@ class Agents:
     def _go_on(self, agent: AgentDef, state: RunState, frontier: _Frontier, now: int) -> list[Event]:
         """Events that the code requests, until it waits or ends. **Raises** RefoldError at a limit."""
         if state.size_bytes > (most := state.retried.most_bytes or self._budget.history_bytes):
-            raise spent("budget_bytes", f"its history has more than {most:,} bytes")
+            raise limit_reached("budget_bytes", f"its history has more than {most:,} bytes")
         most = state.retried.most_steps or self._budget.steps
         added = frontier.added
         while frontier.turns:
             denied: list[events.CallFailed] = []
             for step, intent in frontier.turns.popleft():
                 if step > most:
-                    raise spent("budget_steps", f"it has more than {most:,} steps")
+                    raise limit_reached("budget_steps", f"it has more than {most:,} steps")
                 fresh = self._record(state, intent, frontier, step=step, now=now)
                 added += fresh
                 denied += [event for event in fresh if isinstance(event, events.CallFailed)]
@@ -409,9 +409,9 @@ class Agents:
                     frontier.settle(*outcome)
         if frontier.progress != state.says:
             added.append(events.StatusSet(frontier.progress))
-        return added + self._rest(agent, state, frontier)
+        return added + self._last_events(agent, state, frontier)
 
-    def _rest(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[Event]:
+    def _last_events(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[Event]:
         """Last events of an entry: the code's end, or waits without an offer."""
         execution = frontier.execution
         if waits := execution.waits_for_nothing:
@@ -419,12 +419,12 @@ class Agents:
             raise WaitsForNothingError(f"the code waits for nothing: {waits}", hint=hint)
         if execution.end is None:
             return frontier.offers.left()
-        unheard = map(_unheard, execution.unheard[:MOST_UNHEARD])
+        unheard = map(_failed_task, execution.unheard[:MOST_UNHEARD])
         return [*unheard, self._ending(state.run_id, agent, execution.end)]
 
     def _record(self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int) -> list[Event]:
         if isinstance(intent, GiveUp):
-            return self._cancelled_step(state, frontier, step)
+            return self._give_up_step(state, frontier, step)
         if not intent.fits():
             hint = "use ctx.call, ctx.note, asyncio.sleep"
             raise UsageError("the code asks for a step that its context did not make", hint=hint)
@@ -451,7 +451,7 @@ class Agents:
             frontier.requested.add(step)
         return fresh
 
-    def _cancelled_step(self, state: RunState, frontier: _Frontier, step: int) -> list[Event]:
+    def _give_up_step(self, state: RunState, frontier: _Frontier, step: int) -> list[Event]:
         recorded = step in state.open or step in frontier.requested
         if not recorded or step in frontier.closed:  # settled in this very moment
             return []
@@ -508,12 +508,12 @@ class Agents:
         return [call, *judgement.recorded, dispatch(call, 1, now, self._rules)]
 
 
-def _unheard(failed: tuple[str, BaseException]) -> events.TaskFailed:
+def _failed_task(failed: tuple[str, BaseException]) -> events.TaskFailed:
     name, error = failed
     return events.TaskFailed(name[:LABEL_CHARS].encode("utf-8", "replace").decode(), failure_of(error))
 
 
-def _let_through(error: BaseException) -> None:
+def _reraise_interrupt(error: BaseException) -> None:
     """Re-raise a Ctrl-C that ends this process."""
     # In a service SIGINT has a handler, so there the code itself has raised it.
     cause = error.__cause__ or error
@@ -550,9 +550,9 @@ def delegated(
         event = events.EventPublished(step, intent.name, intent.data, agents)
     check_bytes(payload, most, f"what {intent.words[:80]} is given has")
     if count and depth_of(state.run_id) >= budget.depth:
-        raise spent("budget_depth", f"it is {budget.depth} runs below the first, and starts others")
+        raise limit_reached("budget_depth", f"it is {budget.depth} runs below the first, and starts others")
     if state.children + ahead + count > (many := state.retried.most_children or budget.children):
-        raise spent("budget_children", f"it starts more than {many:,} runs")
+        raise limit_reached("budget_children", f"it starts more than {many:,} runs")
     return event
 
 
@@ -563,7 +563,7 @@ def check_bytes(text: str, most: int, subject: str) -> None:
         raise RefoldError(message, code="too_large", hint="pass a reference to where the data lies")
 
 
-def spent(code: str, message: str) -> RefoldError:
+def limit_reached(code: str, message: str) -> RefoldError:
     names = "RUN_STEPS, RUN_BYTES, RUN_CHILDREN and RUN_DEPTH"
     hint = f"let a run do a part of the work and start the next; REFOLD_PLANNER__{names} are the limits"
     if code != "budget_depth":  # a run that is too deep has a parent, which gets its failure

@@ -114,23 +114,23 @@ class LargeValues:
         self._agents, self._most = parts.agents, most
         self._driven: set[RunId] = set()
         self._away: list[tuple[RunId, str]] = []
-        self._keeping: set[RunId] = set()
+        self._saving: set[RunId] = set()
 
     # Input
 
     def awaits(self, item: Pending, *, loads: bool) -> bool:
         """True if an input waits for large values (only with `loads`), or behind an entry of its run."""
         message = item.input
-        if self._keeping:
+        if self._saving:
             run = message.parent if isinstance(message, verdict.ParentEnded) else item.run_id
-            if run in self._keeping:
+            if run in self._saving:
                 self._inbox.waiting.put(item, WaitsFor.VALUE, run)
                 return True
         if isinstance(message, ToolResult) and not message.result.startswith(blobs.MARK):  # most inputs
             return False
         if not loads:
             return False
-        missing = [place for place in self._named(message) if place not in item.values]
+        missing = [place for place in self._pointers_in(message) if place not in item.values]
         self._load(item, missing)
         return bool(missing)
 
@@ -140,7 +140,7 @@ class LargeValues:
             self._driven.add(run)
             self._load(Pending(run, None, values=values), places)
 
-    def _named(self, message: verdict.Input | None) -> Iterator[Pointed]:
+    def _pointers_in(self, message: verdict.Input | None) -> Iterator[Pointed]:
         if isinstance(message, ToolResult):
             yield message.run_id, message.result
         elif isinstance(message, verdict.Start) and blobs.is_pointer(message.request.input):
@@ -181,10 +181,10 @@ class LargeValues:
                 if (name := TEXTS.get(type(event))) and blobs.is_large(text := getattr(event, name)):
                     # A child's input is stored with the child, which may outlive its parent.
                     owner = child_id(run, event.step) if isinstance(event, events.ChildStarted) else run
-                    added[place] = dataclasses.replace(event, **{name: self._point(owner, text)})  # type: ignore[arg-type]
+                    added[place] = dataclasses.replace(event, **{name: self._pointer_to(owner, text)})  # type: ignore[arg-type]
         return added
 
-    def _point(self, run: RunId, text: str) -> str:
+    def _pointer_to(self, run: RunId, text: str) -> str:
         try:
             data = text.encode()
         except UnicodeEncodeError:  # made without its context: its entry cannot be written
@@ -201,13 +201,13 @@ class LargeValues:
             self._send(sent)
             return
         run, left = sent.entry.run_id, len(away)
-        self._keeping.add(run)
+        self._saving.add(run)
 
         def saved(_: str | Failure) -> None:
             nonlocal left
             left -= 1
             if not left:
-                self._keeping.discard(run)
+                self._saving.discard(run)
                 behind, state = self._inbox.waiting.take(WaitsFor.VALUE, run), self._log.known(run)
                 if (state.head if state else Head()).id == sent.entry.prev:
                     self._send(sent)
@@ -290,7 +290,7 @@ class DecideLoop:
         state = self._log.known(run)
         if run in self._log.fold.frozen and not (isinstance(item.input, verdict.Start) and state):
             self._defer(item, now)  # this version cannot see the rest of its history: another will read on
-        elif (ruling := self._verdict(state, item, now)) is not None:
+        elif (ruling := self._ruling(state, item, now)) is not None:
             self._carry_out(state, ruling, item, now)
 
     def _carry_out(self, state: RunState | None, ruling: verdict.Ruling, item: Pending, now: int) -> None:
@@ -307,9 +307,9 @@ class DecideLoop:
             self._park(item, ruling, now)
         # An answer without an entry is final only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
-            self._leave(state, item, ruling, now)
+            self._settle_without_entry(state, item, ruling, now)
 
-    def _verdict(self, state: RunState | None, item: Pending, now: int) -> verdict.Ruling | None:
+    def _ruling(self, state: RunState | None, item: Pending, now: int) -> verdict.Ruling | None:
         message = item.input
         # No input: a run whose code may be able to go on, for example after a take-over.
         if message is None:
@@ -325,7 +325,7 @@ class DecideLoop:
         return self._decide(state, item, now)
 
     def _decide(self, state: RunState | None, item: Pending, now: int) -> verdict.Ruling:
-        if state is not None and (judged := self._of_lane(state, item, now)) is not None:
+        if state is not None and (judged := self._rule_by_lane(state, item, now)) is not None:
             return judged
         sent = RequestedAt(item.record.at_ms, item.record.offset) if item.record else None
         ruling = decide(state, self._completed(item), now, self._rules, sent=sent, values=item.values)
@@ -333,19 +333,19 @@ class DecideLoop:
             return self._admission.limit_signals(ruling, state, item.input)
         return ruling
 
-    def _of_lane(self, state: RunState, item: Pending, now: int) -> verdict.Ruling | None:
+    def _rule_by_lane(self, state: RunState, item: Pending, now: int) -> verdict.Ruling | None:
         """Ruling on an input that depends on this lane's copies, code or catalog, if any."""
         request, message = state.request, item.input
         if request and request.forked and state.copying and not copying.may_come(message):
             return verdict.Park("the run is not known")
         if isinstance(message, RunOperation):
-            return self._of_code(state, message, item, now)
+            return self._rule_on(state, message, item, now)
         # A lane whose catalog lags would accept a decision of people whose right was revoked.
         if isinstance(message, verdict.Decided) and item.until(WaitsFor.CATALOG) is None:
             return verdict.Park("the catalog is not read up to an end after the decision", code="unauthorised")
         return None
 
-    def _of_code(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> verdict.Ruling | None:
+    def _rule_on(self, state: RunState, operation: RunOperation, item: Pending, now: int) -> verdict.Ruling | None:
         if operation.kind in JUDGED and not retries(operation, state):
             ruling = self._stalls.judge(operation, state, sent_ms=item.record.at_ms if item.record else now)
             if isinstance(ruling, verdict.Ignore) and not state.over:
@@ -386,7 +386,7 @@ class DecideLoop:
             if (state := self._log.fold.states.get(run)) and (step := state.step_of(seq)) is not None:
                 self._inbox.push([Pending(run, verdict.Due(run, step, now), waited=waited)])
 
-    def _leave(self, state: RunState | None, item: Pending, ruling: verdict.Ruling, now: int) -> None:
+    def _settle_without_entry(self, state: RunState | None, item: Pending, ruling: verdict.Ruling, now: int) -> None:
         if isinstance(ruling, verdict.Park):
             self._park(item, ruling, now)
         elif isinstance(ruling, verdict.Refuse):

@@ -26,12 +26,12 @@ class Family:
         self, partition: int, outbox: Outbox, inbox: Inbox, *, log: Acceptance, accounts: BudgetAccounts, most: int
     ) -> None:
         self._partition, self._log, self._outbox, self._inbox, self._most = partition, log, outbox, inbox, most
-        self._before: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
+        self._predecessors: dict[tuple[RunId, type], tuple[RunId, Pending]] = {}
         self._unheard = accounts.unheard
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         if self._unheard:
-            self._receivers(after.run_id, entry)
+            self._billed_descendants(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none
             self._inbox.push(self._messages(after, entry, offset))
 
@@ -43,9 +43,9 @@ class Family:
                 messages.append(family.left(after.run_id, origin.parent))
             else:
                 messages += self._otherwise(after)
-        elif _follows(entry):
+        elif _is_inherited_pause(entry):
             messages += self._otherwise(after)
-        return [self._owe(self._item(message, offset)) for message in messages]
+        return [self._owe(self._task_of(message, offset)) for message in messages]
 
     def _ended_before(self, message: FamilyMessage) -> FamilyMessage:
         """Replace the start of a child that is over already by its end."""
@@ -101,25 +101,25 @@ class Family:
         for message in family.family_messages(after, entry):
             about = message.request.run_id if isinstance(message, Start) else message.run_id
             key = child_id(about, message.step) if isinstance(message, ChildEnded) else about
-            self._before[key, type(message)] = run, self._item(message, offset)
+            self._predecessors[key, type(message)] = run, self._task_of(message, offset)
         if entry.seq == 1 and (origin := family.origin_of(after)):
-            self._before.pop((run, Start), None)
-            self._before[run, ParentEnded] = run, self._item(family.left(run, origin.parent), offset)
-        for message in self._otherwise(after) if entry.seq == 1 or _follows(entry) else ():
-            self._before[run, PauseAbove] = run, self._item(message, offset)
-        for child in self._receivers(run, entry):
-            self._before.pop((child, ChildEnded), None)
+            self._predecessors.pop((run, Start), None)
+            self._predecessors[run, ParentEnded] = run, self._task_of(family.left(run, origin.parent), offset)
+        for message in self._otherwise(after) if entry.seq == 1 or _is_inherited_pause(entry) else ():
+            self._predecessors[run, PauseAbove] = run, self._task_of(message, offset)
+        for child in self._billed_descendants(run, entry):
+            self._predecessors.pop((child, ChildEnded), None)
         if after.over:
-            self._before.pop((run, ParentEnded), None)
+            self._predecessors.pop((run, ParentEnded), None)
 
     def go_live(self) -> None:
         """Queue a predecessor's unanswered messages; those of runs with an uncertain history wait."""
-        self._inbox.push([self._owe(self._item(message, 0)) for message in list(self._lost())])
-        for run, item in sorted(self._before.values(), key=lambda owed: _offset(owed[1])):
+        self._inbox.push([self._owe(self._task_of(message, 0)) for message in list(self._ends_to_repeat())])
+        for run, item in sorted(self._predecessors.values(), key=lambda owed: _offset(owed[1])):
             above = parent_of(item.run_id)[0]
             if above in self._log.redriven_runs.unknown and not isinstance(item.input, ChildEnded):
                 run = above  # its history, not loaded yet, decides about the runs that it has started
-            elif isinstance(item.input, ParentEnded | PauseAbove) and not self._needs(item.input):
+            elif isinstance(item.input, ParentEnded | PauseAbove) and not self._still_applies(item.input):
                 continue
             self._owe(item)
             if run in self._log.fold.frozen:
@@ -129,18 +129,18 @@ class Family:
             state = self._log.fold.states.get(run)
             if state is None or state.over:
                 self._outbox.owed_before.append(item)  # a row would not cover this message
-        self._before.clear()
+        self._predecessors.clear()
 
-    def _lost(self) -> Iterator[ChildEnded]:
+    def _ends_to_repeat(self) -> Iterator[ChildEnded]:
         """Ends of children that runs still wait for, as the log has lost entries about them."""
         for run, state in self._log.fold.states.items():
             waits = (step for step, opened in state.open.items() if opened.phase == "child")
             for step in waits if run not in self._log.fold.frozen else ():
                 child = self._log.finished.state(child_id(run, step))
-                if child and (child.run_id, ChildEnded) not in self._before:
+                if child and (child.run_id, ChildEnded) not in self._predecessors:
                     yield family.ended_before(child, Origin(run, step, policy="", outlives=False))
 
-    def _receivers(self, run: RunId, entry: events.Entry) -> list[RunId]:
+    def _billed_descendants(self, run: RunId, entry: events.Entry) -> list[RunId]:
         """Finished descendants whose usage an entry counts; they are no longer unheard."""
         runs: list[RunId] = []
         for event in entry.events:
@@ -152,7 +152,7 @@ class Family:
             self._unheard.pop(child, None)
         return runs
 
-    def _needs(self, message: ParentEnded | PauseAbove) -> bool:
+    def _still_applies(self, message: ParentEnded | PauseAbove) -> bool:
         child = self._log.accepted(message.run_id)
         if isinstance(message, PauseAbove):
             return child is not None and bool(self._otherwise(child))
@@ -176,7 +176,7 @@ class Family:
         self._outbox.owed.add(_offset(item), 1)
         return item
 
-    def _item(self, message: FamilyMessage, offset: int) -> Pending:
+    def _task_of(self, message: FamilyMessage, offset: int) -> Pending:
         if isinstance(message, ChildEnded):
             message = family.cut_to(message, self._most)
             if message.used is not None and message.root:
@@ -185,7 +185,7 @@ class Family:
         return Pending(run, message, owing=Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
 
 
-def _follows(entry: events.Entry) -> bool:
+def _is_inherited_pause(entry: events.Entry) -> bool:
     """True if a run was paused with its parent, or resumed with it."""
     first = entry.events[0]
     return isinstance(first, (events.RunPaused, events.RunUnpaused)) and first.role == PARENT

@@ -144,7 +144,7 @@ class Acceptance:
         self.speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
         self._placed: dict[int, EntryId] = {}
-        self._linked: dict[int, int] = {}
+        self._first_linked: dict[int, int] = {}
         self._read = (-1, b"", 0)
 
     @property
@@ -261,7 +261,7 @@ class Acceptance:
         self._least_end, self._next_least_end = self._next_least_end, self.position
         aside = self.fold.oldest_aside
         # Only a round drops links: it has the lowest position, as commits run ahead of the sums of limits.
-        self._linked = {offset: first for offset, first in self._linked.items() if offset >= emitted}
+        self._first_linked = {offset: first for offset, first in self._first_linked.items() if offset >= emitted}
         emitted = self.linked_from(emitted)
         # Answers to inputs rest on all that was read: if the log ends below it, none of them holds.
         inputs = inputs | {RUN_LOG: self.position}
@@ -272,7 +272,7 @@ class Acceptance:
     def linked_from(self, emitted: int) -> int:
         """Position from which a successor has to read to send all remaining commands."""
         # Records that a later record links lie before it: their commands are repeated only if they are read again.
-        return min([emitted, *(first for offset, first in self._linked.items() if offset >= emitted)])
+        return min([emitted, *(first for offset, first in self._first_linked.items() if offset >= emitted)])
 
     def drop(self, run: RunId) -> None:
         self.speculated.pop(run, None)
@@ -338,7 +338,7 @@ class Acceptance:
         if self.speculated.get(run) is sent.after:
             del self.speculated[run]
         self.snapshot_writer.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
-        return self._take(judged, offset, sent.value)
+        return self._accept_judged(judged, offset, sent.value)
 
     def _accept_read(self, record: Record) -> list[Happened]:
         if self.erased.hides(record.key):
@@ -350,17 +350,17 @@ class Acceptance:
             self.unread.discard(parts[2])
             if self.redriven_runs.finds(record, *parts[:2]):
                 return []
-            if (passed := self._passed(record, parts[0])) is not None:
+            if (passed := self._known_already(record, parts[0])) is not None:
                 return passed
         frozen = len(self.fold.frozen)
         judged = self.fold.feed(record.key, record.value, shared=self.live, offset=record.offset, at_ms=record.at_ms)
         if judged.void and not (judged.mended or judged.held):
-            self._pass_over(judged, record, freezes=len(self.fold.frozen) > frozen)
+            self._leave_void(judged, record, freezes=len(self.fold.frozen) > frozen)
             return []
         self.drop(judged.run_id)
         if not judged.void:
             self.snapshot_writer.anchors.add(Anchor(judged.run_id, judged.id, record.offset, record.at_ms))
-        happened = self._take(judged, record.offset, record.value or b"")
+        happened = self._accept_judged(judged, record.offset, record.value or b"")
         if self.live:  # the agent's code has to catch up with another writer's entry
             self.journal.counts["record.foreign"] += 1
             self._inbox.push_front(Pending(judged.run_id, None))
@@ -378,7 +378,7 @@ class Acceptance:
     def _apart_from(self, run: RunId, other: int) -> int:
         return self.apart.get(run, self.apart.get(RunId(""), other))
 
-    def _pass_over(self, judged: Judged, record: Record, *, freezes: bool) -> None:
+    def _leave_void(self, judged: Judged, record: Record, *, freezes: bool) -> None:
         run, parts = judged.run_id, parse_log_key(record.key)
         # A version that can read it will look for it among the entries of its run.
         wanted = judged.void == "unreadable" and run not in self.snapshot_writer.apart
@@ -395,7 +395,7 @@ class Acceptance:
             return False
         return run in self.erased.runs or (run in self.finished and not self.fold.remembers(run))
 
-    def _passed(self, record: Record, run: RunId) -> list[Happened] | None:
+    def _known_already(self, record: Record, run: RunId) -> list[Happened] | None:
         """Consequences of a record whose run is over or known beyond it; None: it is new."""
         if self._is_over(run):
             self.journal.counts["record.void"] += self.live and record.value is not None
@@ -411,7 +411,7 @@ class Acceptance:
             return [AcceptedEntry(state, read.entry, record.offset)]
         return []
 
-    def _take(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
+    def _accept_judged(self, judged: Judged, offset: int, value: bytes) -> list[Happened]:
         """Entries that count by a record: itself and those held aside for it, or all of a repaired run."""
         run, happened = judged.run_id, list[Happened]()
         self._rewrite(judged)
@@ -423,7 +423,7 @@ class Acceptance:
         if judged.mended:
             happened.append(Repaired(self.fold.states[run], offset))
         if judged.linked:
-            self._linked[offset] = min(link.held[0].offset for link in judged.linked)
+            self._first_linked[offset] = min(link.held[0].offset for link in judged.linked)
             self.drop(run)
         if (state := self.fold.states.get(run)) is not None and state.over:
             row = self._row(state)

@@ -160,25 +160,25 @@ class Halting:
         if self._resumed:
             resumed, self._resumed = self._resumed, set()
             for run in resumed & states.keys():
-                yield from self._held_back(states[run])
+                yield from self._no_longer_paused(states[run])
         before, self._halts = self._halts, self._catalog.halts
         if before is not self._halts:
             if before.by_name.keys() - self._halts.by_name.keys():
                 # A predecessor held their calls back: without this they would go out at their deadlines only.
                 self._unseen.extend((run, before) for run in asleep)
             for state in list(states.values()):
-                yield from self._freed(state, before)
+                yield from self._no_longer_halted(state, before)
         for _ in range(min(CHECKS_PER_TURN, len(self._unseen))):
             run, halts = self._unseen.popleft()
             if (halted := find(run)) is not None:
-                yield from self._freed(halted, halts)
+                yield from self._no_longer_halted(halted, halts)
 
-    def _freed(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
+    def _no_longer_halted(self, state: RunState, before: Halts) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if opened.phase == "dispatched" and _halted(before, state, step) and not _halted(self._halts, state, step):
                 yield state, step
 
-    def _held_back(self, state: RunState) -> Iterator[tuple[RunState, int]]:
+    def _no_longer_paused(self, state: RunState) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():
             call = call_id(state.run_id, opened.seq)
             if opened.phase == "dispatched" and call in self._paused:
@@ -293,7 +293,7 @@ class Outbox:
     ) -> None:
         self._partition, self._actor, self._tokens, self.halting = partition, actor, tokens, Halting(catalog, missing)
         self._begun = self._ends_bytes = 0
-        self._touched: set[RunId] = set()
+        self._unacknowledged_runs: set[RunId] = set()
         self._ends: OrderedDict[RunId, list[Outgoing]] = OrderedDict()
         self.appends: list[Outgoing] = []
         self.publishes: list[Outgoing] = []
@@ -326,7 +326,7 @@ class Outbox:
             if (latest := states.get(after.run_id)) is not after:
                 ordered = [order for order in ordered if _is_current(order, states)]
             # Another writer of the entry may have sent it as well, before it was held back here.
-            self._order(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._own_nonces)
+            self._emit(latest or after, ordered, offset, entry.at_ms, own=entry.nonce in self._own_nonces)
             self._own_nonces.discard(entry.nonce)
             self.emitted.acknowledge(offset)
 
@@ -343,7 +343,7 @@ class Outbox:
 
     def begun(self) -> None:
         """Note that all open commands were sent again."""
-        self._touched.clear()
+        self._unacknowledged_runs.clear()
         self.emitted.acknowledge(self._begun)
 
     @property
@@ -362,19 +362,19 @@ class Outbox:
 
     def settled(self, after: RunState, entry: events.Entry, offset: int) -> None:
         """Send the ends in an entry again that a predecessor may not have sent."""
-        self._touched.add(after.run_id)
+        self._unacknowledged_runs.add(after.run_id)
         ended = _ended(after, entry, offset)
         # The end of a run is final: it waits until the log is read and the run certainly has no other history.
         if after.over:
             self._hold_end(after.run_id, [self._record(after, order, self._begun, entry.at_ms) for order in ended])
         else:
-            self._order(after, ended, self._begun, entry.at_ms)
+            self._emit(after, ended, self._begun, entry.at_ms)
 
     def reread(self, state: RunState, news: Iterable[events.Entry], offset: int) -> None:
         """Send the ends in entries read late, even if already sent; the run's outcome is sent apart."""
         orders = (order for entry in news for order in _ended(state, entry, offset))
         ends = [order for order in orders if not isinstance(order.message, RunOutcome)]
-        self._order(state, ends, offset, state.at_ms)
+        self._emit(state, ends, offset, state.at_ms)
 
     def _hold_end(self, run: RunId, ends: list[Outgoing]) -> None:
         self._ends_bytes += _bytes(ends) - _bytes(self._ends.get(run, []))
@@ -383,23 +383,23 @@ class Outbox:
             # Memory is limited: an end beyond it goes out before its run certainly has no other history.
             oldest = self._ends.popitem(last=False)[1]
             self._ends_bytes -= _bytes(oldest)
-            self._send(oldest, self._begun)
+            self._emit_records(oldest, self._begun)
 
     def release(self, frozen: Container[RunId]) -> None:
         for run in [run for run in self._ends if run not in frozen]:
-            self._send(self._ends.pop(run), self._begun)
+            self._emit_records(self._ends.pop(run), self._begun)
 
     def take_up(self, state: RunState) -> None:
         """Send the open commands of a run that has entries in the unacknowledged tail."""
-        if state.run_id in self._touched:
-            self._touched.discard(state.run_id)
+        if state.run_id in self._unacknowledged_runs:
+            self._unacknowledged_runs.discard(state.run_id)
             self.open_orders(state, self._begun)
 
     def open_orders(self, state: RunState, offset: int) -> None:
         """Send a run's open commands, or its outcome, for the entry at `offset`."""
         ends = self._ends.pop(state.run_id, [])
         if state.over and state.end is None:  # only its held-back records are known
-            self._send(ends, offset)
+            self._emit_records(ends, offset)
         orders = [outcome(state)] if state.end else []
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if opened.phase == "dispatched":
@@ -407,16 +407,16 @@ class Outbox:
                 orders.append(request(state, step, opened.attempt, issued=offset, at_ms=opened.sent_ms, again=True))
             orders += recall(state, step)
             orders += ask_people(state, step)
-        self._order(state, orders, offset, state.at_ms)
+        self._emit(state, orders, offset, state.at_ms)
 
-    def _order(self, state: RunState, orders: list[Command], offset: int, at_ms: int, *, own: bool = False) -> None:
+    def _emit(self, state: RunState, orders: list[Command], offset: int, at_ms: int, *, own: bool = False) -> None:
         sent = [order for order in orders if self.halting.passes(order, state, own=own)]
-        self._send([self._record(state, order, offset, at_ms) for order in sent], offset)
+        self._emit_records([self._record(state, order, offset, at_ms) for order in sent], offset)
         for order in orders:
             if order.message is None:
                 self.unanswered.close(CallId(order.key))
 
-    def _send(self, records: list[Outgoing], offset: int) -> None:
+    def _emit_records(self, records: list[Outgoing], offset: int) -> None:
         if records:
             self.emitted.add(offset, len(records))
         for record in records:
@@ -446,7 +446,7 @@ class Outbox:
             self.emitted.acknowledge(ordered.offset)
         if offset is not None and is_request(ordered.record):
             call = CallId(ordered.record.key.decode())
-            if opened := _open(call, states):
+            if opened := _dispatched_step(call, states):
                 sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset)
                 self.unanswered.add(call, sent)
 
@@ -559,7 +559,7 @@ class Outbox:
         """Record to send again for a command, if it still holds; a question in its present form."""
         record = ordered.record
         question, name = record.topic == topics.APPROVAL_REQUESTED, record.key.decode()
-        if record.value is None and taken_back(record.headers) and _open(CallId(name), states):
+        if record.value is None and taken_back(record.headers) and _dispatched_step(CallId(name), states):
             return None  # it would bury the request of a later attempt
         if record.value is None or not (question or is_request(record)):
             return record
@@ -576,7 +576,7 @@ class Outbox:
         # An acknowledgement may be 30 s late. By then an executor may have answered the request, and people may have
         # rejected the call: sent again, it would let the call out under the earlier decision.
         message = dataclasses.replace(codec.decode(ToolRequest, record.value or b""), again=True)
-        opened = _open(call, states)
+        opened = _dispatched_step(call, states)
         if opened is None or opened.attempt != message.attempt:
             return None
         if state.paused:
@@ -630,7 +630,7 @@ def _is_current(order: Command, states: Mapping[RunId, RunState]) -> bool:
     return any(step.seq == seq and step.attempt == order.message.attempt for step in state.open.values())
 
 
-def _open(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
+def _dispatched_step(call: CallId, states: Mapping[RunId, RunState]) -> OpenStep | None:
     """Open step of a call that is with the executors."""
     run, seq = parse_call_id(call)
     state = states.get(run)

@@ -155,7 +155,7 @@ class Windows:
             spent = self.total(key).minus(_own(before if before and before.copying else state_of(state.run_id)))
             for after in newer.values():
                 if after.run_id != state.run_id and not after.copying and self._binds(key, after):
-                    spent = spent.plus(_since(state_of(after.run_id), after))
+                    spent = spent.plus(_usage_on_the_way(state_of(after.run_id), after))
             yield Scope(key.named(value if key == named else "(others)"), limits, now, spent, window=True)
 
     def _binds(self, key: WindowKey, state: RunState) -> bool:
@@ -274,7 +274,7 @@ def _own(state: RunState | None) -> Amount:
     return state.account.own.minus(state.account.open) if state.copying else state.account.own
 
 
-def _since(stands: RunState | None, after: RunState) -> Amount:
+def _usage_on_the_way(stands: RunState | None, after: RunState) -> Amount:
     """Usage in entries on their way; the part that a fork copies counts for its source."""
     forked = stands is None and after.request is not None and after.request.forked is not None
     return after.account.open if forked and after.account else _own(after).minus(_own(stands))
