@@ -282,6 +282,7 @@ class Lane:
             self._after_reading()
 
     def _published(self, asker: Asker, offset: int | None) -> None:
+        """Handle the delivery of a record that is no entry."""
         if isinstance(asker, (Ordered, SentTombstone, SentLetter, Pending)):
             if offset is None:
                 self._journal.counts["publish.unknown"] += 1
@@ -559,6 +560,7 @@ class Lane:
         self._timers.rebuild(state)
 
     def _after_reading(self) -> None:
+        """Go live once all is read, and queue inputs that waited for this."""
         if self.log.woken:
             self._schedule_woken()
         if sweep := self.log.fold.sweep:

@@ -169,6 +169,7 @@ class TakeOver:
         self._seeks |= positions
 
     def _begin(self, position: int, reads: int, emit_from: int, apart: dict[RunId, int]) -> None:
+        """Read the log from `reads` on, and send the commands from `emit_from` on."""
         self._log.begin(position, apart)
         self._outbox.begin(emit_from)
         self._seeks |= {RUN_LOG: reads}
@@ -323,6 +324,7 @@ class Histories:
         return [reader for run, collected in opened.items() for reader in self._outcomes_of(run, collected)]
 
     def _outcomes_of(self, run: RunId, collected: Collected) -> list[HistoryOutcome]:
+        """Use the records of a run for all inputs that wait for its history."""
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
         items = [item for item in waits if not _is_order(item.input, REPAIR, FORK)]
         readers: list[HistoryOutcome] = [*self._mend_all(waits, collected.records)]

@@ -374,6 +374,7 @@ class SnapshotWriter:
         self._check ^= before ^ row.total
 
     def _drop_entries(self, run: RunId, row: SnapshotRow) -> None:
+        """Drop the entries of a run; its written records become obsolete."""
         del self._by_run[run]
         self._full -= row.unwritten()
         self._changed.pop(run, None)

@@ -423,6 +423,7 @@ class Agents:
         return [*unheard, self._ending(state.run_id, agent, execution.end)]
 
     def _record(self, state: RunState, intent: Intent, frontier: _Frontier, *, step: int, now: int) -> list[Event]:
+        """Events of a step that the code requests."""
         if isinstance(intent, GiveUp):
             return self._give_up_step(state, frontier, step)
         if not intent.fits():
@@ -461,6 +462,7 @@ class Agents:
     def _propose(
         self, state: RunState, intent: Call, frontier: _Frontier, *, step: int, now: int, original: str
     ) -> list[Event]:
+        """Events of a call: its proposal, and its dispatch or the event that blocks it."""
         check_bytes(intent.args, self._budget.payload_bytes, f"the arguments of {intent.tool} have")
         key = idempotency_key(
             environment=self._environment, run=state.run_id, step=step, tool=intent.tool, args=intent.args
@@ -572,6 +574,7 @@ def limit_reached(code: str, message: str) -> RefoldError:
 
 
 def _repeated(state: RunState, call: events.CallProposed, reservation: Reservation) -> list[Event]:
+    """Events that end a call made too often with the same arguments."""
     if state.account is None or not (most := state.account.limits.same):
         return []
     name = call_digest(call.tool, call.args)

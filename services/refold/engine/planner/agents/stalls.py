@@ -75,6 +75,7 @@ class LiveCode:
         return live[0] if live else None
 
     def store(self, run: str, execution: Execution, history_bytes: int) -> None:
+        """Add an execution, and drop others if memory is short."""
         # The memory of an execution cannot be measured: it is estimated.
         size = EXECUTION_BYTES + TASK_BYTES * execution.tasks + history_bytes
         before = self._executions.pop(run, None)
@@ -149,6 +150,7 @@ class Holds:
                 self._store(stall)
 
     def bars(self, run: RunId) -> bool:
+        """True if a run is held, and not to be tried."""
         return run in self._stalls and run not in self._tried
 
     def tries(self, run: RunId) -> bool:
@@ -180,6 +182,7 @@ class Holds:
             self._publish(run, stall)
 
     def lift(self, run: RunId, *, over: bool = False) -> None:
+        """Remove the hold of a run that goes on, or is `over`."""
         self._tried.discard(run)
         if self._forget(run) is not None:
             if not over:

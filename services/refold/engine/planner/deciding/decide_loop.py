@@ -141,6 +141,7 @@ class LargeValues:
             self._load(Pending(run, None, values=values), places)
 
     def _pointers_in(self, message: verdict.Input | None) -> Iterator[Pointed]:
+        """Large values to load before an input is answered."""
         if isinstance(message, ToolResult):
             yield message.run_id, message.result
         elif isinstance(message, verdict.Start) and blobs.is_pointer(message.request.input):
@@ -277,6 +278,7 @@ class DecideLoop:
         return not (exists or stray or waits)
 
     def answer(self, item: Pending, now: int) -> None:
+        """Answer an input by an entry, a dead letter or nothing, or have it wait."""
         if type(item.input) is verdict.ChildEnded:
             self._family.addressed(item)
         run = item.run_id
@@ -310,6 +312,7 @@ class DecideLoop:
             self._settle_without_entry(state, item, ruling, now)
 
     def _ruling(self, state: RunState | None, item: Pending, now: int) -> verdict.Ruling | None:
+        """Ruling on an input; None if it was forwarded, buried or made to wait."""
         message = item.input
         # No input: a run whose code may be able to go on, for example after a take-over.
         if message is None:
@@ -355,6 +358,7 @@ class DecideLoop:
         return self._agents.migrate(state, operation, item.values) if operation.kind == MIGRATE else None
 
     def _completed(self, item: Pending) -> verdict.Input:
+        """The input with facts of this lane: a seed, and a pause from its parent."""
         message = item.input
         assert message is not None, "what has no input is driven"
         if isinstance(message, verdict.Start):
@@ -400,6 +404,7 @@ class DecideLoop:
             self._outbox.close(item)
 
     def _append(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
+        """Write the entry of an input, with the events that the agent's code adds."""
         run = item.run_id
         after = before.copy() if before else RunState(run)
         # Time stands still for a run whose history is ahead of the log's clock, which may have been corrected.
@@ -445,6 +450,7 @@ class DecideLoop:
         return reaction, False
 
     def _send(self, before: RunState | None, after: RunState, events: list[Event], item: Pending, now: int) -> None:
+        """Send the entry of these events, or fail the run if it cannot be written."""
         head = before.head if before else Head()
         entry = Entry(
             run_id=item.run_id,

@@ -30,6 +30,7 @@ class Family:
         self._unheard = accounts.unheard
 
     def accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
+        """Queue the messages of an accepted entry for other runs."""
         if self._unheard:
             self._billed_descendants(after.run_id, entry)
         if entry.seq == 1 or not family.FOR_OTHERS.isdisjoint(map(type, entry.events)):  # most entries have none

@@ -100,6 +100,7 @@ class Pending(Owed):
         self.run_id, self.input = run, message
 
     def rest(self) -> None:
+        """Drop content that is decoded or loaded again at its turn."""
         if self.from_people and self.bytes > LARGE_BYTES:
             self.input = None
         self.values = NO_VALUES
@@ -295,6 +296,7 @@ class Inbox:
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
+        """Queue inputs that waited for these positions of the log and the catalog."""
         if self._for_log:
             self._ready.extendleft(reversed(self.waiting.reached(WaitsFor.LOG, position)))
         if self._for_catalog:
@@ -361,6 +363,7 @@ class Inbox:
         return True
 
     def unpark(self, run: RunId) -> None:
+        """Queue inputs that waited for a run to begin, or to go on."""
         if run in self._for_stalled or run in self._for_runs:
             for item in (*self.waiting.take(WaitsFor.STALLED, run), *self.waiting.take(WaitsFor.RUN, run)):
                 self._leave(item)

@@ -410,6 +410,7 @@ class Outbox:
         self._emit(state, orders, offset, state.at_ms)
 
     def _emit(self, state: RunState, orders: list[Command], offset: int, at_ms: int, *, own: bool = False) -> None:
+        """Publish commands of the entry at `offset`, except those that a halt holds back."""
         sent = [order for order in orders if self.halting.passes(order, state, own=own)]
         self._emit_records([self._record(state, order, offset, at_ms) for order in sent], offset)
         for order in orders:

@@ -226,7 +226,6 @@ class Windows:
         return min([position, *self._owed.values(), *(sent.since for sent in self._sent)])
 
     def next_due_ms(self) -> int | None:
-        """Monotonic time of the next publishing."""
         return self._due if self._owed else None
 
     def follow(self, record: Record) -> None:
