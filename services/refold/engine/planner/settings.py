@@ -13,14 +13,11 @@ from refold.sdk.execution import MOST_ASKED
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a lane.
-
-    **Units**: `payload_bytes` of one input, argument or result; a turn decides `turn_entries` and resumes
-    `turn_resumed` runs. A topic pauses while `topic_bytes` of it wait, requests also at `active` runs. Of each topic
-    `parked_bytes` may be about unknown runs; more is refused. Large inputs have `input_bytes` for active runs (others
-    wait in their topic), and as much for waiting runs (others are refused). `blob_bytes` is of one value in the blob
-    store; 0 without a store.
-    """
+    """Limits of a lane. **Units**: `payload_bytes` of one input, argument or result; a turn decides `turn_entries` and
+    resumes `turn_resumed` runs. A topic pauses while `topic_bytes` of it wait, requests also at `active` runs. Of each
+    topic `parked_bytes` may be about unknown runs; more is refused. Large inputs have `input_bytes` for active runs
+    (others wait in their topic), and as much for waiting runs (others are refused). `blob_bytes` is of one value in the
+    blob store; 0 without a store."""
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
     turn_entries: int = 500
@@ -40,12 +37,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of one run in its planner; a run beyond them fails, and its failure names the limit.
-
-    **Units**: steps; bytes of history, of the arguments of one call (JSON text in UTF-8), and, with a blob store,
-    `blob_bytes` of a run's input; `turn`: requests of its code in one turn; runs that it starts, and their depth.
-    `live_bytes` is for the executions of all runs of a process.
-    """
+    """Limits of one run in its planner; a run beyond them fails, and its failure names the limit. **Units**: steps;
+    bytes of history, of the arguments of one call (JSON text in UTF-8), and, with a blob store, `blob_bytes` of a run's
+    input; `turn`: requests of its code in one turn; runs that it starts, and their depth. `live_bytes` is for the
+    executions of all runs of a process."""
 
     steps: int = defaults.RUN_STEPS
     history_bytes: int = defaults.RUN_BYTES

@@ -43,12 +43,9 @@ Needed = tuple[str, str]
 
 
 class Admission:
-    """Unfinished runs of one lane, by the resources that they use. `agents` have their code here.
-
-    A run is active while executors have a call of it. Each pool and each tool has room for a limited number of active
-    runs: if one is down or halted, only runs that need it wait. A new run is assumed to have the needs of its agent's
-    active runs.
-    """
+    """Unfinished runs of one lane, by the resources that they use. `agents` have their code here. A run is active while
+    executors have a call of it. Each pool and each tool has room for a limited number of active runs: if one is down or
+    halted, only runs that need it wait. A new run is assumed to have the needs of its agent's active runs."""
 
     def __init__(self, limits: Limits, agents: Container[str], inbox: Inbox, *, log: Acceptance) -> None:
         self._limits, self._agents = limits, agents

@@ -118,12 +118,9 @@ Happened = AcceptedEntry | SentEntry | Repaired
 
 
 class Acceptance:
-    """Accepted and speculated states of the runs of one lane.
-
-    `fold` has live runs, `finished` rows of runs that are over, `erased` closed ids, `asleep` runs that only the
-    `snapshot` has. `end_seen` is the known end of the log, `requested_at` the position when an end was requested.
-    Records before `began` count only for runs that are `apart`.
-    """
+    """Accepted and speculated states of the runs of one lane. `fold` has live runs, `finished` rows of runs that are
+    over, `erased` closed ids, `asleep` runs that only the `snapshot` has. `end_seen` is the known end of the log,
+    `requested_at` the position when an end was requested. Records before `began` count for runs `apart` only."""
 
     def __init__(
         self, inbox: Inbox, live: LiveCode, journal: Journal, *, windows: Windows, member: str, lost: Lost

@@ -109,13 +109,14 @@ CHECKS_PER_TURN = 100
 
 
 class Halting:
-    """Commands of one lane that a halt holds back. `missing` pools have no topics, and count as halted."""
+    """Commands of one lane that a halt holds back. `missing` pools have no topics, and count as halted. `paused` are
+    held-back calls of paused runs, `resumed` runs that go on."""
 
     def __init__(self, catalog: Catalog, missing: frozenset[str]) -> None:
         self._catalog, self._halts, self.missing = catalog, catalog.halts, missing
         self.never_sent: set[CallId] = set()
-        self._paused: set[CallId] = set()
-        self._resumed: set[RunId] = set()
+        self.paused: set[CallId] = set()
+        self.resumed: set[RunId] = set()
         self._unseen: deque[tuple[RunId, Halts]] = deque()
 
     def passes(self, command: Command, state: RunState, *, own: bool = False) -> bool:
@@ -123,10 +124,10 @@ class Halting:
         order = command.message
         if not isinstance(order, ToolRequest):
             self.never_sent.discard(CallId(command.key))
-            self._paused.discard(CallId(command.key))
+            self.paused.discard(CallId(command.key))
             return topics.pool_of(command.topic) not in self.missing
         if state.paused:
-            self._paused.add(order.call_id)
+            self.paused.add(order.call_id)
         elif not self._why(order, topics.pool_of(command.topic)):
             self.never_sent.discard(order.call_id)
             return True
@@ -141,13 +142,6 @@ class Halting:
             tool=order.tool, pool=pool, agent=order.agent, requester=order.requester, above=order.above
         )
 
-    def add(self, call: CallId) -> None:
-        """Hold a call until its paused run goes on."""
-        self._paused.add(call)
-
-    def resume(self, run: RunId) -> None:
-        self._resumed.add(run)
-
     @property
     def looking(self) -> bool:
         """True while sleeping runs remain to be checked after a lifted halt."""
@@ -157,8 +151,8 @@ class Halting:
         self, states: Mapping[RunId, RunState], asleep: Iterable[RunId], find: Callable[[RunId], RunState | None]
     ) -> Iterator[tuple[RunState, int]]:
         """Calls (state and step) no longer held back; runs `asleep` are checked `CHECKS_PER_TURN` in a turn."""
-        if self._resumed:
-            resumed, self._resumed = self._resumed, set()
+        if self.resumed:
+            resumed, self.resumed = self.resumed, set()
             for run in resumed & states.keys():
                 yield from self._no_longer_paused(states[run])
         before, self._halts = self._halts, self._catalog.halts
@@ -181,8 +175,8 @@ class Halting:
     def _no_longer_paused(self, state: RunState) -> Iterator[tuple[RunState, int]]:
         for step, opened in sorted(state.open.items()) if not (state.over or state.paused) else ():
             call = call_id(state.run_id, opened.seq)
-            if opened.phase == "dispatched" and call in self._paused:
-                self._paused.discard(call)
+            if opened.phase == "dispatched" and call in self.paused:
+                self.paused.discard(call)
                 yield state, step
 
 
@@ -316,7 +310,7 @@ class Outbox:
         self.emitted.add(offset, 1)
         self._accepted.append((after, entry, offset))
         if type(entry.events[0]) is events.RunUnpaused and not after.paused:
-            self.halting.resume(after.run_id)
+            self.halting.resumed.add(after.run_id)
 
     def send_accepted(self, states: Mapping[RunId, RunState]) -> None:
         """Send the commands of accepted entries in log order, except obsolete ones."""
@@ -581,7 +575,7 @@ class Outbox:
         if opened is None or opened.attempt != message.attempt:
             return None
         if state.paused:
-            self.halting.add(call)
+            self.halting.paused.add(call)
             return None
         return record._replace(value=codec.encode(message))
 
