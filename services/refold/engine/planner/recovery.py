@@ -222,7 +222,7 @@ class LoadedHistory(NamedTuple):
     """The history that a fork keeps of its source."""
 
     item: Pending
-    asked: ForkAsked
+    fork: ForkAsked
     history: list[Entry]
 
 
@@ -269,9 +269,9 @@ class Histories:
             self._inbox.wait(item, WaitsFor.ROOM, "")
         return crowded
 
-    def _waits_for_source(self, item: Pending, said: RunOperation) -> bool:
+    def _waits_for_source(self, item: Pending, operation: RunOperation) -> bool:
         try:
-            fork = fork_asked(said)
+            fork = fork_asked(operation)
         except MalformedError as error:
             raise ConflictError(error.message) from None
         source = RunId(fork.source.run_id)
@@ -379,15 +379,15 @@ class Histories:
             self._outbox.sweep(records[name].key or b"")
         self._outbox.repeat(records[history[-1]], item)
 
-    def _loaded(self, item: Pending, asked: ForkAsked, records: Mapping[EntryId, Record]) -> LoadedHistory:
+    def _loaded(self, item: Pending, fork: ForkAsked, records: Mapping[EntryId, Record]) -> LoadedHistory:
         """Part of a history that a fork keeps. **Raises** ConflictError, also if the head does not count."""
-        entries, source = read_entries(records), RunId(asked.source.run_id)
-        history, state = path(entries, EntryId(asked.source.head)), self._log.accepted(source)
+        entries, source = read_entries(records), RunId(fork.source.run_id)
+        history, state = path(entries, EntryId(fork.source.head)), self._log.accepted(source)
         accepted = state is not None and source not in self._log.fold.frozen
         counts = [head.id for head in state.heads] if state and accepted else path(entries, self._head(source, entries))
         if history[-1] not in counts:
             raise ConflictError(f"entry {history[-1].hex()} of run {source} does not count")
-        return LoadedHistory(item, asked, kept_for(asked, [entries[name].entry for name in history]))
+        return LoadedHistory(item, fork, kept_for(fork, [entries[name].entry for name in history]))
 
     def _head(self, run: RunId, entries: Mapping[EntryId, LogRecord]) -> EntryId:
         state = self._log.latest(run)
@@ -405,11 +405,11 @@ def _is_order(message: Input | None, *kinds: str) -> bool:
     return isinstance(message, RunOperation) and message.kind in kinds
 
 
-def _named_head(said: Input | None) -> EntryId | None:
+def _named_head(order: Input | None) -> EntryId | None:
     """The head that a repair names, if any. **Raises** ConflictError."""
-    assert isinstance(said, RunOperation), "operators repair"
+    assert isinstance(order, RunOperation), "operators repair"
     try:
-        named = canonical.parse(said.data)["head"]
+        named = canonical.parse(order.data)["head"]
         return EntryId(bytes.fromhex(named)) if named else None
     except (MalformedError, KeyError, TypeError, ValueError):
         raise ConflictError("a repair names the id of a head, or nothing") from None

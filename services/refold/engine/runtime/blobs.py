@@ -36,10 +36,10 @@ def until_answered(ask: Callable[[], T], stopping: Callable[[], bool], **facts: 
 
 
 class BlobBackend:
-    """Loads and saves large values in threads, and passes the answers to `told`."""
+    """Loads and saves large values in threads, and passes the answers to `report`."""
 
-    def __init__(self, blobs: Blobs | None, told: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
-        self._blobs, self._report = blobs, told
+    def __init__(self, blobs: Blobs | None, report: Callable[[BlobLoaded | BlobSaved | BaseException], None]) -> None:
+        self._blobs, self._report = blobs, report
         self._threads = ThreadPoolExecutor(BACKENDS, thread_name_prefix="blobs")
         self._later: list[tuple[float, int, LoadBlob | SaveBlob, float]] = []
         self._lock = threading.Lock()

@@ -539,7 +539,7 @@ class DecideLoop:
         step = again.step
         if again.whole:
             self._journal.counts["request.whole"] += 1
-            self._outbox.go_on(state, step, now, asked=item)
+            self._outbox.go_on(state, step, now, pending=item)
             return
         unanswered, opened, proposed = self._outbox.unanswered, state.open[step], state.call(step)
         call = call_id(state.run_id, opened.seq)

@@ -100,11 +100,11 @@ def unreadable_result(record: Record, error: MalformedError) -> UnreadableResult
     return UnreadableResult(run, seq, Failure(code, f"what the executor sent cannot be used: {error.message}"))
 
 
-def of_other_pool(record: Record, state: RunState, given: Input | None) -> str:
+def of_other_pool(record: Record, state: RunState, message: Input | None) -> str:
     """Reason why a result is not of its call's pool; empty: it is."""
-    if not isinstance(given, (ToolResult, UnreadableResult)):
+    if not isinstance(message, (ToolResult, UnreadableResult)):
         return ""
-    step = state.step_of(given.seq if isinstance(given, UnreadableResult) else parse_call_id(given.call_id)[1])
+    step = state.step_of(message.seq if isinstance(message, UnreadableResult) else parse_call_id(message.call_id)[1])
     proposed, pool = state.steps[step - 1] if step else None, topics.pool_of(record.topic)
     if not isinstance(proposed, CallProposed) or proposed.pool == pool:
         return ""

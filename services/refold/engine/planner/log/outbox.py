@@ -26,7 +26,7 @@ from refold.engine.planner.intake.inbox import Emitted, Pending, SentEntry
 from refold.engine.planner.log.windows import SentSpent
 from refold.engine.planner.snapshot import SentKept
 from refold.engine.ports.effects import CommittedAt
-from refold.engine.ports.log import End, Outgoing, Record
+from refold.engine.ports.log import End, Headers, Outgoing, Record
 from refold.engine.runtime import letters
 from refold.engine.runtime.lanes import Recent, Tokens
 
@@ -418,15 +418,13 @@ class Outbox:
             self.publish(record, Ordered(offset, record))
 
     def snapshot_sent(self, sent: SentKept, now: int) -> None:
-        record = Outgoing(topics.RUN_SNAPSHOT, self._partition, sent.key, sent.value, (), 0)
+        headers: Headers = ()
         # The event id is a digest of the record: a repetition is the same event.
         if sent.value is not None:
             name, key = f"{self._partition}/{weight(sent.key, sent.value):032x}", sent.key.decode()
             headers = cloud_event(topics.RUN_SNAPSHOT, key, id=name, source=self._actor, at_ms=now)
-            # A lane that begins does nothing before its marks are there.
-            awaited = sent.marks is not None
-            record = Outgoing(topics.RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited)
-        self.publish(record, sent)
+        awaited = sent.marks is not None  # a lane that begins does nothing before its marks are there
+        self.publish(Outgoing(topics.RUN_SNAPSHOT, self._partition, sent.key, sent.value, headers, 0, awaited), sent)
 
     # Deliveries
 
@@ -445,24 +443,24 @@ class Outbox:
                 sent = SentRequest(opened.attempt, ordered.record.topic, offset, now, ordered.offset)
                 self.unanswered.add(call, sent)
 
-    def ask_again(self, state: RunState, step: int, *, issued: int, now: int, asked: Pending | None = None) -> None:
-        """Repeat the request of an unanswered call, as the same attempt; `asked` is finished once the log has it."""
+    def ask_again(self, state: RunState, step: int, *, issued: int, now: int, pending: Pending | None = None) -> None:
+        """Repeat the request of an unanswered call, as the same attempt; `pending` is finished once the log has it."""
         opened = state.open[step]
         # A request that a halt held back has no first order: marked `again`, its failure would be judged as of two.
         before = call_id(state.run_id, opened.seq) not in self.halting.never_sent
-        again = before or asked is not None
+        again = before or pending is not None
         # Its time is now: a decision that has expired since lets nothing out, whatever an executor's clock reads.
         command = request(state, step, opened.attempt, issued=issued, at_ms=now, again=again)
         if self.halting.passes(command, state):
             record = self._record(state, command, issued, now)
-            self.publish(record, Ordered(issued, record, again=True, pending=asked))
-        elif asked:
-            asked.finish()
+            self.publish(record, Ordered(issued, record, again=True, pending=pending))
+        elif pending:
+            pending.finish()
 
-    def go_on(self, state: RunState, step: int, now: int, asked: Pending | None = None) -> None:
-        """Send the whole request of a call that was halted, or for which an executor `asked`."""
+    def go_on(self, state: RunState, step: int, now: int, pending: Pending | None = None) -> None:
+        """Send the whole request of a call that was halted, or for which an executor has sent the input `pending`."""
         sent = self.unanswered.last(call_id(state.run_id, state.open[step].seq))
-        self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, asked=asked)
+        self.ask_again(state, step, issued=sent.issued if sent else 0, now=now, pending=pending)
 
     def refused(self, ordered: Ordered, states: Mapping[RunId, RunState]) -> Pending | None:
         """Shorten or drop a command that the log refuses; return the input about that, if any."""
@@ -486,17 +484,17 @@ class Outbox:
         message = codec.decode(ToolRequest, record.value)
         return Pending(run, Undeliverable(run, seq, attempt=message.attempt, sent_before=message.again))
 
-    def close_again(self, state: RunState, given: ToolResult | Decided, now: int) -> None:
+    def close_again(self, state: RunState, answer: ToolResult | Decided, now: int) -> None:
         """Close a request again after a second answer: it may have been sent twice."""
         orders: list[Command] = []
-        if isinstance(given, Decided):
-            if opened_by(state, given.approval) is None:
-                orders.append(Command(topics.APPROVAL_REQUESTED, given.approval, None))
+        if isinstance(answer, Decided):
+            if opened_by(state, answer.approval) is None:
+                orders.append(Command(topics.APPROVAL_REQUESTED, answer.approval, None))
         else:
-            step = state.step_of(parse_call_id(given.call_id)[1])
-            orders += [Command(topics.tool_requested(pool), given.call_id, None) for pool in state.pools]
-            if step and (step not in state.open or given.call_id != state.call_id(step)):
-                orders.append(dataclasses.replace(close(state, step), key=given.call_id))
+            step = state.step_of(parse_call_id(answer.call_id)[1])
+            orders += [Command(topics.tool_requested(pool), answer.call_id, None) for pool in state.pools]
+            if step and (step not in state.open or answer.call_id != state.call_id(step)):
+                orders.append(dataclasses.replace(close(state, step), key=answer.call_id))
             elif step:
                 orders += recall(state, step)
         for order in orders:
