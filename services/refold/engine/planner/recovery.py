@@ -435,9 +435,8 @@ def path(entries: Mapping[EntryId, LogRecord], head: EntryId) -> list[EntryId]:
 def heads(entries: Mapping[EntryId, LogRecord]) -> list[EntryId]:
     """Last entries of all histories that go back to a beginning."""
     followed = {read.entry.prev for read in entries.values()}
-    ends = [name for name in entries if name not in followed]
     last = []
-    for name in ends:
+    for name in entries.keys() - followed:
         try:
             path(entries, name)
         except ConflictError:

@@ -225,7 +225,7 @@ class Inbox:
         self._starts: dict[str, int] = {}
         self._held_timers: list[Due] = []
         self._turn_read: dict[str, int] = {}
-        self._overtaking = set(_OVERTAKING.intersection(topics))
+        self._overtaking = {RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED}.intersection(topics)  # of existing runs
 
     def begin(self, allowance: int, rests_until: int) -> None:
         """Begin a turn with this allowance for user inputs; further ones request no turn before `rests_until`."""
@@ -442,9 +442,6 @@ class Inbox:
         positions = {topic: outstanding.low_water() for topic, outstanding in self._outstanding.items()}
         return self._starts | {topic: position for topic, position in positions.items() if position is not None}
 
-
-_OVERTAKING = frozenset({RUN_OPERATED, RUN_SIGNALLED, APPROVAL_DECIDED})
-"""Topics with inputs about existing runs."""
 
 ASK_MS = 1_000
 """Interval of queries for other members' positions, which are committed twice a second."""
