@@ -361,8 +361,8 @@ class Lane:
                 self.clock.read(item.at_ms)
             self.log.end_seen = item.offset + 1
             self._follow(self.log.follow(item))
-            if readers := self.histories.follow(item):
-                self._take_histories(readers)
+            if outcomes := self.histories.follow(item):
+                self._take_histories(outcomes)
 
     def _read_snapshot(self, item: Record | Reached | End) -> None:
         if isinstance(item, Reached):
@@ -540,20 +540,19 @@ class Lane:
             self._refuse(item, error.message)
             return True
 
-    def _take_histories(self, brings: Iterable[HistoryOutcome]) -> None:
-        for history in brings:
-            if isinstance(history, Unmended):
-                self._refuse(*history)
-                continue
-            if isinstance(history, LoadedHistory):
-                self._histories_read.append(history)
-                continue
-            state, position = history.state, self.log.position
-            self.mended(state, position)
-            self.outbox.reread(state, history.news, position)
-            self.family.reread(state, history.news, position)
-            if state.over:
-                self.log.finish(state)
+    def _take_histories(self, outcomes: Iterable[HistoryOutcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Unmended):
+                self._refuse(*outcome)
+            elif isinstance(outcome, LoadedHistory):
+                self._histories_read.append(outcome)
+            else:
+                state, position = outcome.state, self.log.position
+                self.mended(state, position)
+                self.outbox.reread(state, outcome.news, position)
+                self.family.reread(state, outcome.news, position)
+                if state.over:
+                    self.log.finish(state)
 
     def _count_and_schedule(self, state: RunState) -> None:
         self.admission.count(state)

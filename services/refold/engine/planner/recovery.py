@@ -321,29 +321,29 @@ class Histories:
         if not self._open or not self._begun or offset < self._goal:
             return []
         opened, self._open = self._open, {}
-        return [reader for run, collected in opened.items() for reader in self._outcomes_of(run, collected)]
+        return [outcome for run, collected in opened.items() for outcome in self._outcomes_of(run, collected)]
 
     def _outcomes_of(self, run: RunId, collected: Collected) -> list[HistoryOutcome]:
         """Use the records of a run for all inputs that wait for its history."""
         waits = self._inbox.waiting.take(WaitsFor.HISTORY, run)
         items = [item for item in waits if not _is_order(item.input, REPAIR, FORK)]
-        readers: list[HistoryOutcome] = [*self._mend_all(waits, collected.records)]
+        outcomes: list[HistoryOutcome] = [*self._mend_all(waits, collected.records)]
         unknown, row = self._log.redriven_runs.unknown.get(run), self._log.finished.get(run)
         if not items and unknown is None:
-            return readers
+            return outcomes
         try:
             reread = _reread(run, collected, row.head if row else unknown, goes_on=unknown is not None)
         except ConflictError as error:
             if unknown:  # a second reading would give the same
                 del self._log.redriven_runs.unknown[run]
                 self._log.freeze(run, error.message)
-            return readers + self._unmended(items, error)
+            return outcomes + self._unmended(items, error)
         if unknown:
-            readers.append(self._go_on(reread))
+            outcomes.append(self._go_on(reread))
         elif row is not None:
             self._log.redriven_runs.reread[run], self._resumed[run] = reread, items
         self._inbox.push(items)
-        return readers
+        return outcomes
 
     def _go_on(self, reread: RedrivenRun) -> GoesOn:
         self._log.redriven_runs.take_back(reread)
