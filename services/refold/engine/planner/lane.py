@@ -88,8 +88,8 @@ class RunJournal:
         steps = sum(isinstance(event, Step) for event in entry.events)
         opened = entry.actor == self._actor and not entry.held and (steps or wakes(entry.events))
         if opened and (step := len(after.steps) - steps):
-            place = {"run_id": entry.run_id, "step": step, "events": entry.seq - 1}
-            self._journal.news.append(("run.resumed", place))
+            facts = {"run_id": entry.run_id, "step": step, "events": entry.seq - 1}
+            self._journal.news.append(("run.resumed", facts))
         if opened or after.over:
             self._taken_over.discard(entry.run_id)
 

@@ -127,17 +127,15 @@ class SnapshotWriter:
         self.orders: list[SentKept] = []
         self.marks = Marks(0, 0, bytes(16), {}, member)
         self.anchors = Anchors()
-        self.opened = False
+        self.opened = self._unwritten = False
         self._refused: list[SentKept] = []
         self._by_run: dict[RunId, SnapshotRow] = {}
         self._changed: dict[RunId, SnapshotRow] = {}
         self._over: dict[RunId, bytes] = {}
         self.apart: dict[RunId, int] = {}
-        self._unwritten = False
-        self._check = 0
         self._obsolete: dict[bytes, int] = {}
         self._rows: dict[bytes, tuple[bytes, int]] = {}
-        self._flying = self._full = self.ended_at = 0
+        self._check = self._flying = self._full = self.ended_at = 0
         self._round: SnapshotRound | None = None
         self._resting: dict[RunId, bytes] = {}
         self._next: Marks | None = None

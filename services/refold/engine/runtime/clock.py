@@ -13,9 +13,7 @@ class LogClock:
     the first record; `mono_ms` is monotonic, as of this turn."""
 
     def __init__(self) -> None:
-        self._seen_ms = 0
-        self._seen_mono = 0
-        self.mono_ms = 0
+        self._seen_ms = self._seen_mono = self.mono_ms = 0
         self.fresh = False
 
     @property

@@ -103,11 +103,10 @@ class Host:
         self._stopped = threading.Event()
         self._assignments: dict[int, int] = {}
         self._ends: dict[effects.AskEnd, _Wait] = {}
-        self._ask_end_s = 0.0
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
-        self._refused_s = self._transactions_s = 0.0
+        self._ask_end_s = self._refused_s = self._transactions_s = 0.0
         self._ledger_away = False
         self._measured_s = self._spent_s = self._released_s = 0.0
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
