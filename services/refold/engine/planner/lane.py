@@ -413,7 +413,7 @@ class Lane:
         """Pass on the records that the snapshot and the shared limits have ordered."""
         if orders := self.log.snapshot_writer.orders:
             for sent in orders:
-                self.outbox.snapshot_sent(sent, self.clock.now_ms)
+                self.outbox.publish_snapshot(sent, self.clock.now_ms)
             orders.clear()
         for record, asker in self.log.windows.orders:
             self.outbox.publish(record, asker)

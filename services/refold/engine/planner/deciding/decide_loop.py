@@ -305,7 +305,7 @@ class DecideLoop:
         elif isinstance(ruling, verdict.Again):
             assert state is not None, "a call that is open is of a run that is known"
             self._ask_again(state, ruling, item, now)
-        elif isinstance(ruling, verdict.Park) and not item.would_know:
+        elif isinstance(ruling, verdict.Park) and not item.waited_for_subject:
             self._park(item, ruling, now)
         # An answer without an entry is final only on a log that is read to its end: a zombie's view may be old.
         elif self._inbox.confirms(item, self._log.position, speculated=run in self._log.speculated):
@@ -595,7 +595,7 @@ class DecideLoop:
         """Park an input whose subject is unknown and may be under way."""
         if item.record is None or isinstance(item.input, verdict.UnreadableResult):
             item.finish()
-        elif item.would_know:
+        elif item.waited_for_subject:
             self.bury(item, ruling.code, f"{ruling.reason}, and nothing is under way that would tell", now)
         elif ruling.code == "unknown_run" and not self._inbox.parkable(item):
             reason = f"{ruling.reason}, and too much waits for such runs: say it again when it has begun"
@@ -604,7 +604,7 @@ class DecideLoop:
             self._inbox.park(item)
             self._shared.unknown_runs.add(self._partition, item)
         else:
-            item.begins_again()
+            item.forget_log_end()
             item.has_waited(WaitsFor.CATALOG)
             self._inbox.waiting.put(item, WaitsFor.CATALOG)
 

@@ -84,7 +84,7 @@ class Family:
             child = self._log.redriven_runs.state(child_id(message.run_id, message.step))
             assert child is not None, "its history is here"
             origin = Origin(message.run_id, message.step, policy="", outlives=False)
-            item.means(item.run_id, family.cut_to(family.ended_before(child, origin), self._most))
+            item.redirect(item.run_id, family.cut_to(family.ended_before(child, origin), self._most))
         while isinstance(message := item.input, ChildEnded) and message.used is not None:
             state = self._log.latest(message.run_id)
             if state is None or not state.over:
@@ -92,7 +92,7 @@ class Family:
             if (further := family.further_above(message)) is None:  # no run counts it
                 self._unheard.pop(RunId(message.child or child_id(message.run_id, message.step)), None)
                 return
-            item.means(further.run_id, further)
+            item.redirect(further.run_id, further)
 
     # A take-over
 

@@ -95,7 +95,7 @@ class Pending(Owed):
         if owing is not None:
             owing.among.acknowledge(owing.cause.offset)
 
-    def means(self, run: RunId, message: ChildEnded) -> None:
+    def redirect(self, run: RunId, message: ChildEnded) -> None:
         """Replace the message by a fuller one, or by one for another run."""
         self.run_id, self.input = run, message
 
@@ -112,12 +112,12 @@ class Pending(Owed):
     def has_waited(self, why: WaitsFor, until: int = 1) -> None:
         self.waited = {**(self.waited or {}), why: until}
 
-    def begins_again(self) -> None:
+    def forget_log_end(self) -> None:
         """Drop the offset of the log that it waited for: the log has grown since."""
         self.waited = {why: until for why, until in (self.waited or {}).items() if why != WaitsFor.LOG}
 
     @property
-    def would_know(self) -> bool:
+    def waited_for_subject(self) -> bool:
         """True if its subject would be known if it existed."""
         return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
 
@@ -292,7 +292,7 @@ class Inbox:
 
     def retry(self, item: Pending) -> None:
         """Answer an input again next, as its entry did not count."""
-        item.begins_again()
+        item.forget_log_end()
         self._ready.appendleft(item)
 
     def settle(self, position: int, catalog: int) -> None:
@@ -347,7 +347,7 @@ class Inbox:
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
 
     def park(self, item: Pending) -> None:
-        item.begins_again()
+        item.forget_log_end()
         self.wait(item, WaitsFor.RUN, item.run_id)
 
     def keeps(self, item: Pending) -> bool:
@@ -357,7 +357,7 @@ class Inbox:
         # No topic waits for these inputs. Those from services are all needed.
         if item.from_people and waiting + item.bytes > self._limits.topic_bytes:
             return False
-        item.begins_again()
+        item.forget_log_end()
         item.kept = True
         self.wait(item, WaitsFor.STALLED, item.run_id)
         return True

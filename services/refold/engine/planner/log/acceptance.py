@@ -184,7 +184,7 @@ class Acceptance:
             self.drop(sent.entry.run_id)
             self.lost = True
             # Answered now, it could get a second entry while the first still comes. Only the log can tell.
-            sent.item.begins_again()
+            sent.item.forget_log_end()
             self._inbox.waiting.put(sent.item, WaitsFor.LOG)
         elif offset == NEVER:
             self.unread.discard(sent.id)

@@ -417,7 +417,7 @@ class Outbox:
         for record in records:
             self.publish(record, Ordered(offset, record))
 
-    def snapshot_sent(self, sent: SentKept, now: int) -> None:
+    def publish_snapshot(self, sent: SentKept, now: int) -> None:
         headers: Headers = ()
         # The event id is a digest of the record: a repetition is the same event.
         if sent.value is not None:
