@@ -24,9 +24,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from redis.exceptions import AuthenticationError, NoScriptError, ResponseError
 
 from refold.core.errors import UnreachableError
-from refold.engine.adapters.redis.link import ClusterLink, Link, RedisCommand, first_refusal, refused
+from refold.engine.adapters.redis.link import ClusterLink, Link, RedisCommand, refused
 from refold.engine.ports import ledger
-from refold.engine.ports.ledger import Filled
 
 _NAMES = ("claim", "renew", "release", "hand_over", "complete", "close", "lapsed", "unsent", "set_aside", "fill")
 SCRIPTS = {name: files(__package__).joinpath(f"{name}.lua").read_text() for name in _NAMES}
@@ -36,7 +35,7 @@ _TIMEOUT = timedelta(seconds=5)
 
 _LONGEST_MS = ledger.LONGEST_LEASE // timedelta(milliseconds=1)
 _BROKEN = re.compile(r"^WRONGTYPE|user_script:\d+: (attempt to|bad argument)|rguments must be strings")
-"""Redis errors for a value of an unexpected type."""
+"""Errors of a script that met a value which no script writes."""
 
 _NEEDED = (
     ("appendonly", "yes", "a crash of the server loses the whole ledger"),
@@ -64,18 +63,17 @@ class RedisLedger:
         self._retention_ms = retention // timedelta(milliseconds=1)
         self._keep_marker = marker // timedelta(milliseconds=1)
         self._keep_started = ledger.STARTED_RETENTION // timedelta(milliseconds=1)
-        sources = list(SCRIPTS.values())
         # The names of scripts for EVALSHA.
         self._sha = {name: sha1(SCRIPTS[name].encode(), usedforsecurity=False).hexdigest() for name in SCRIPTS}
         self._timeout = timeout
-        self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=sources)
+        self._link = (ClusterLink if cluster else Link)(url, timeout=timeout, scripts=list(SCRIPTS.values()))
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
         if not operations:
             return []
         commands = [_OPERATIONS[type(operation)][0](self, operation, self._at(operation)) for operation in operations]
         replies = self._link.exchange(commands)
-        if first_refusal(replies):
+        if any(isinstance(reply, ResponseError) for reply in replies):
             self._mend(commands, replies)
         return [
             ledger.Broken() if isinstance(reply, ResponseError) else _OPERATIONS[type(operation)][1](reply)
@@ -83,6 +81,7 @@ class RedisLedger:
         ]
 
     def problems(self) -> list[str]:
+        """Faults of the live servers' settings and state, each with its remedy. **Raises** UnreachableError."""
         faults = []
         for url in self._link.masters():
             with closing(Link(url, timeout=self._timeout)) as link:
@@ -98,7 +97,13 @@ class RedisLedger:
         return any(open_to_all(url, timeout=self._timeout) for url in self.servers())
 
     def fullness(self) -> list[ledger.Filled]:
-        return [filled(url, timeout=self._timeout) for url in self._link.masters()]
+        """Memory in use and its limit, by server. **Raises** UnreachableError."""
+        levels = []
+        for url in self._link.masters():
+            with closing(Link(url, timeout=self._timeout)) as link:
+                memory = _info(link, "memory")
+            levels.append(ledger.Filled(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))))
+        return levels
 
     def close(self) -> None:
         self._link.close()
@@ -111,8 +116,10 @@ class RedisLedger:
             self._link.teach()
             for i, reply in zip(again, self._link.exchange([commands[i] for i in again]), strict=True):
                 replies[i] = reply
-        if error := first_refusal(reply for reply in replies if not _is_broken(reply)):
-            raise refused(self._link.url, error)
+        # A broken entry concerns its own operation alone; any other refusal concerns the server.
+        refusals = [reply for reply in replies if isinstance(reply, ResponseError) and not _BROKEN.search(str(reply))]
+        if refusals:
+            raise refused(self._link.url, refusals[0])
 
     def _at(self, operation: ledger.Operation) -> str:
         """Prefix of the keys of an operation's home and pool."""
@@ -152,11 +159,6 @@ class RedisLedger:
 def _entry(at: str, key: str) -> tuple[str, str]:
     """Keys of the script of one entry, after the prefix `at`."""
     return f"{at}effect:{key}", f"{at}held"
-
-
-def _is_broken(reply: object) -> bool:
-    """True if a script met a value that no script writes."""
-    return isinstance(reply, ResponseError) and bool(_BROKEN.search(str(reply)))
 
 
 def _text(name: bytes) -> str:
@@ -228,12 +230,6 @@ def server_problems(link: Link, *, cluster: bool) -> list[str]:
         elif (actual := reply[1].decode()) != expected:
             problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
     return problems + _condition(link, cluster=cluster)
-
-
-def filled(url: str, *, timeout: timedelta) -> Filled:
-    with closing(Link(url, timeout=timeout)) as link:
-        memory = _info(link, "memory")
-    return Filled(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0)))
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:

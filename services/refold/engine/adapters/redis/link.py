@@ -1,7 +1,7 @@
 """Connections to one server, and to a cluster, where each command goes to the node of its key: batches go out in one
 piece, replies return in order, nothing is retried."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -109,7 +109,20 @@ class ClusterLink:
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """As `Link.exchange`; commands go to the nodes of their keys."""
         with self._translating_errors():
-            return self._exchange(commands)
+            cluster, replies = self._connected(), list[Any]([None] * len(commands))
+            by_node: dict[str, tuple[Any, list[int]]] = {}
+            for place, command in enumerate(commands):
+                node = cluster.get_node_from_key(_key_of(command))
+                if node is None:
+                    raise exceptions.ClusterDownError(f"no master has the slot of {_key_of(command)}")
+                by_node.setdefault(node.name, (node, []))[1].append(place)
+            for node, places in by_node.values():
+                for place, reply in zip(places, self._pipe(node, [commands[i] for i in places]), strict=True):
+                    # It was not executed there; the client asks the slot's current node, and learns its address.
+                    replies[place] = self._follow(commands[place]) if isinstance(reply, _ELSEWHERE) else reply
+            if down := next((reply for reply in replies if isinstance(reply, exceptions.ClusterDownError)), None):
+                raise down
+            return replies
 
     def teach(self) -> None:
         with self._translating_errors():
@@ -133,23 +146,6 @@ class ClusterLink:
             # A master is gone, or a slot has no node at the moment: slots are read again before the next batch.
             self._stale = True
             raise unreachable(self.url, error) from error
-
-    def _exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        cluster, replies = self._connected(), list[Any]([None] * len(commands))
-        by_node: dict[str, tuple[Any, list[int]]] = {}
-        for place, command in enumerate(commands):
-            node = cluster.get_node_from_key(_key_of(command))
-            if node is None:
-                raise exceptions.ClusterDownError(f"no master has the slot of {_key_of(command)}")
-            by_node.setdefault(node.name, (node, []))[1].append(place)
-        for node, places in by_node.values():
-            for place, reply in zip(places, self._pipe(node, [commands[i] for i in places]), strict=True):
-                # It was not executed there; the client asks the slot's current node, and learns its address.
-                replies[place] = self._follow(commands[place]) if isinstance(reply, _ELSEWHERE) else reply
-        down = next((reply for reply in replies if isinstance(reply, exceptions.ClusterDownError)), None)
-        if down is not None:
-            raise down
-        return replies
 
     def _pipe(self, node: Any, commands: Sequence[RedisCommand]) -> list[Any]:
         pipe = self._cluster.get_redis_connection(node).pipeline(transaction=False)
@@ -200,7 +196,3 @@ def unreachable(url: str, error: BaseException) -> UnreachableError:
         hint = "correct the user and password in REFOLD_REDIS__URL"
     reason = str(error) or type(error).__name__
     return UnreachableError(f"the Redis at {url} does not answer ({reason})", hint=hint, url=url)
-
-
-def first_refusal(replies: Iterable[Any]) -> ResponseError | None:
-    return next((reply for reply in replies if isinstance(reply, ResponseError)), None)
