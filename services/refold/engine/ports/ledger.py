@@ -251,6 +251,3 @@ class Ledger(Protocol):
     def run(self, operations: Sequence[Operation]) -> list[Reply]:
         """Run operations, with one reply each, in order. **Raises** UnreachableError: every outcome is unknown, and the
         same batch may be sent again."""
-
-    def problems(self) -> list[str]:
-        """Return faults of the live server's settings (durability, eviction)."""

@@ -86,9 +86,6 @@ class MemoryLedger:
         now, rules = self._clock(), self._rules
         return [rules[type(operation)](operation, now) for operation in operations]
 
-    def problems(self) -> list[str]:
-        return []
-
     def _find(self, home: int, pool: str, key: str, now: int) -> CallEntry | None:
         entry = self._entries.get((home, pool, key))
         if entry is not None and entry.expires_ms <= now:
