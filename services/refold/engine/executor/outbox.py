@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.ids import CallId
@@ -35,16 +35,14 @@ class Outlet(Protocol):
         """Publish a result that is not in the outbox: the ledger refused it, or has had it for long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Burial:
+class Burial(NamedTuple):
     """A dead letter on its way, and the request to finish once the log has it."""
 
     letter: Outgoing
     owed: Owed
 
 
-@dataclass(frozen=True, slots=True)
-class TimeAsked:
+class TimeAsked(NamedTuple):
     """A clock probe of a lane, sent at this monotonic time."""
 
     home: int
@@ -143,7 +141,7 @@ class ExecutorOutbox(Generic[Claimant]):
             return
         own = (result.call_id, result.attempt) == (request.call_id, request.attempt)
         if not (own or result.status == "completed"):
-            self.broken(home, request.key, _ANOTHER_CALL)
+            self.set_aside(home, _ANOTHER_CALL, broken=(request.key,))
             return
         if result.call_id != request.call_id:  # of the same effect, in another life of the run
             result = replace(result, call_id=request.call_id, attempt=request.attempt)
@@ -159,10 +157,10 @@ class ExecutorOutbox(Generic[Claimant]):
             self._unreadable(home, request.key, error.message)
             return None
         except MalformedError as error:
-            self.broken(home, request.key, error.message)
+            self.set_aside(home, error.message, broken=(request.key,))
             return None
         if key != request.key:
-            self.broken(home, request.key, _ANOTHER_CALL)
+            self.set_aside(home, _ANOTHER_CALL, broken=(request.key,))
             return None
         return result
 
@@ -175,26 +173,21 @@ class ExecutorOutbox(Generic[Claimant]):
             try:
                 opened = self.settings.seal.open_order(home, request.key, reply.sealed)
             except MalformedError as error:
-                self.broken(home, request.key, error.message)
+                self.set_aside(home, error.message, broken=(request.key,))
                 return False
         if opened is None:
             return False
         call = opened.call_id if isinstance(opened, ToolResult) else opened.call
         if call != request.call_id or opened.attempt <= request.attempt:
-            self.broken(home, request.key, "it is of another attempt")
+            self.set_aside(home, "it is of another attempt", broken=(request.key,))
             return False
         return True
 
-    def lapsed_unread(self, home: int, keys: tuple[str, ...], reason: str) -> None:
-        """Have the ledger put away unreadable leases."""
-        self._unreadable(home, ", ".join(keys), reason)
-        # Left there, they would be found at every look for lapsed leases.
-        self.ledger.ask(SetAside(home, self.settings.pool, leases=keys))
-
-    def broken(self, home: int, key: str, reason: str = "no ledger has written it") -> None:
-        """Have the ledger put away an entry that this pool has not written."""
-        self._unreadable(home, key, reason)
-        self.ledger.ask(SetAside(home, self.settings.pool, broken=(key,)))
+    def set_aside(self, home: int, reason: str, *, leases: tuple[str, ...] = (), broken: tuple[str, ...] = ()) -> None:
+        """Have the ledger put away unreadable `leases`, and `broken` entries that this pool has not written."""
+        self._unreadable(home, ", ".join((*leases, *broken)), reason)
+        # Left there, leases would be found at every look for lapsed ones.
+        self.ledger.ask(SetAside(home, self.settings.pool, leases=leases, broken=broken))
 
     def _unreadable(self, home: int, names: str, reason: str) -> None:
         self.journal.tell("ledger.unreadable", partition=home, pool=self.settings.pool, names=names, reason=reason)
@@ -214,12 +207,11 @@ class ExecutorOutbox(Generic[Claimant]):
         self._publishes.append(Outgoing(topic, home, key, codec.encode(nothing), headers, token, awaited=True))
 
     def bury(self, record: Record, error: MalformedError | FoldError, owed: Owed) -> None:
-        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        self.journal.tell("input.dead", **place, code=error.code, reason=str(error))
-        service, at_ms = self.settings.member, self.now.wall_ms
-        why, into = (error.code, str(error)), DEAD_LETTER_EXECUTOR
-        letter = letters.letter(record, why, service=service, at_ms=at_ms, into=into)
-        self._put(Burial(letter, owed))
+        """Write the dead letter of an unreadable request, which is `owed` until the log has the letter."""
+        code, reason = error.code, str(error)
+        self.journal.tell("input.dead", **letters.place(record), code=code, reason=reason)
+        service, at_ms, into = self.settings.member, self.now.wall_ms, DEAD_LETTER_EXECUTOR
+        self._put(Burial(letters.letter(record, (code, reason), service=service, at_ms=at_ms, into=into), owed))
 
     def delivered(self, delivery: Delivery) -> Claimant | TimeAsked | None:
         """Claimant or clock probe of a delivery, if any."""

@@ -180,7 +180,7 @@ class Executor:
     def _answered(self, answers: Answers) -> None:
         for asker, operation, reply in self._outbox.ledger.answered(answers, self._outbox.now):
             if isinstance(reply, ledger.Broken) and isinstance(operation, _OF_A_CALL):
-                self._outbox.broken(operation.home, operation.key)
+                self._outbox.set_aside(operation.home, "no ledger has written it", broken=(operation.key,))
             if isinstance(asker, Attempt):
                 asker.answered(operation, reply)
                 self._retire(asker)
@@ -196,13 +196,13 @@ class Executor:
         if operation.heir and (lane := self.lanes.get(home)):
             lane.inherited()
         if not isinstance(reply, list):
-            self._outbox.lapsed_unread(home, (), "the index of leases is none")
+            self._outbox.set_aside(home, "the index of leases is none")
             return
         for key, sealed in reply:
             try:
                 place = self._settings.seal.open_order(home, key, sealed)
             except MalformedError as error:
-                self._outbox.lapsed_unread(home, (key,), error.message)
+                self._outbox.set_aside(home, error.message, leases=(key,))
                 continue
             if place.call in self._outbox.gone:
                 self._outbox.close(home, key, place.call)
