@@ -1,23 +1,23 @@
 """The relay as a service: publishes offered results, drops acknowledged ones, sweeps the outbox for others."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Failure
 from refold.core.messages import ToolResult
 from refold.core.wire import codec
 from refold.core.wire.headers import BASE, cloud_event
-from refold.engine.ports.effects import Answers, Effect, Item, LanesNow, News, Now, Publish
+from refold.engine.ports.effects import Answers, Effect, Item, LanesNow, Now, Publish
 from refold.engine.ports.ledger import Sent, SetAside, Unpublished, outbox_field
 from refold.engine.ports.log import NEVER, Assigned, Delivery, Outgoing, Revoked
 from refold.engine.relay.settings import RelaySettings
-from refold.engine.runtime.lanes import Batches, Tokens
+from refold.engine.runtime.lanes import Batches, Journal, Tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """A result on its way. `field` is its place in the outbox, "" if it is not there; `refused`: it replaces one that
     the log did not take; `base` names the earlier calls that its executor holds."""
 
@@ -33,8 +33,8 @@ class Relay:
 
     def __init__(self, settings: RelaySettings, *, token: Callable[[], int]) -> None:
         self._settings = settings
-        self.counts: Counter[str] = Counter()
-        self.news: list[News] = []
+        self._journal = Journal()
+        self.counts, self.news = self._journal.counts, self._journal.news
         self._homes: set[int] = set()
         self._offers: list[Offer] = []
         self._flying: Tokens[Offer] = Tokens(token)
@@ -107,14 +107,13 @@ class Relay:
         """Replace a result too large for the log by a small one that settles the call."""
         result = offer.result
         call, size, topic = result.call_id, len(codec.encode(result)), self._settings.topic
-        self.counts["publish.refused"] += 1
-        self.news.append(("publish.refused", {"topic": topic, "call_id": call, "bytes": size}))
+        self._journal.tell("publish.refused", topic=topic, call_id=call, bytes=size)
         if not offer.refused:
             message = f"the log takes no result of {size} bytes: `max.message.bytes` of {topic} is too small"
             # The effect has happened; without a result the status alone describes it.
             status = "broken" if result.status == "completed" else result.status
             small = replace(result, status=status, result="", failure=Failure("too_large", message), retryable=False)
-            self._offers.append(replace(offer, result=small, refused=True))
+            self._offers.append(offer._replace(result=small, refused=True))
         elif offer.field:
             self._barred.append((self._now.mono_ms + self._settings.refused_ms, (offer.home, offer.field)))
 
@@ -145,9 +144,8 @@ class Relay:
 
     def _set_aside(self, aside: SetAside, reason: str) -> None:
         """Remove an unreadable entry from the outbox, or every sweep would find it."""
-        self.counts["ledger.unreadable"] += 1
-        fields = {"partition": aside.home, "pool": aside.pool, "names": ", ".join(aside.fields), "reason": reason}
-        self.news.append(("ledger.unreadable", fields))
+        place = {"partition": aside.home, "pool": aside.pool, "names": ", ".join(aside.fields)}
+        self._journal.tell("ledger.unreadable", **place, reason=reason)
         self._batches.ask(aside)
 
     def _sweep(self) -> None:
@@ -158,9 +156,7 @@ class Relay:
             return
         self._sweep_due = self._now.mono_ms + self._settings.sweep_ms
         for home in sorted(self._homes):
-            self._batches.ask(
-                Unpublished(home, self._settings.pool, self._settings.sweep_limit, self._settings.sweep_bytes)
-            )
+            self._batches.ask(Unpublished(home, self._settings.pool, self._settings.sweep_limit))
 
     def _collect(self) -> list[Effect]:
         effects: list[Effect] = []

@@ -8,18 +8,16 @@ from refold.core.wire.seal import Seal
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """Settings of a relay. **Units**: milliseconds; bytes.
+    """Settings of a relay. **Units**: milliseconds.
 
-    Every `sweep_ms` the outbox is searched for results of a dead process, whose runs wait that long; a sweep takes up
-    to `sweep_limit` results, and ends with the one that brings it to `sweep_bytes`. Acknowledged results leave the
-    outbox together, after `drop_ms` or once there are `drop_most`. Results that the log refuses altogether are tried
-    again every `refused_ms`."""
+    Every `sweep_ms` the outbox is searched for up to `sweep_limit` results of a dead process, whose runs wait that
+    long. Acknowledged results leave the outbox together, after `drop_ms` or once there are `drop_most`. Results that
+    the log refuses altogether are tried again every `refused_ms`."""
 
     pool: str = "default"
     member: str = "relay-1"
     sweep_ms: int = 1_000
     sweep_limit: int = 500
-    sweep_bytes: int = 8 << 20
     drop_ms: int = 200
     drop_most: int = 100
     resend_ms: int = 50
