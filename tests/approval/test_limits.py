@@ -9,7 +9,7 @@ import pytest
 from pydantic import BeforeValidator
 
 from refold.core.approval import signature
-from refold.core.approval.ballot import oversized
+from refold.core.approval.ballot import most_said, oversized
 from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_VOTED
@@ -22,7 +22,7 @@ from tests.approval.planning import PAYLOAD_BYTES, Planning
 from tests.approval.questions import NOW
 
 EDITS = ('{"service":"db"}', "")
-MOST = ApprovalLimits().message_bytes(1)
+MOST = most_said(ApprovalLimits().payload_bytes, 1)
 
 
 def full(action: str, *, over: int = 0) -> dict[str, Any]:

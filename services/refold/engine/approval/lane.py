@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from refold.core.approval.ballot import BallotResult, Objection, Vote
+from refold.core.approval.ballot import BallotResult, Objection, Vote, most_said
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.decision import Decision
 from refold.core.approval.policy_check import vouched
@@ -40,10 +40,6 @@ class Hearing:
         self._votes: list[tuple[OpenQuestion, Record, str]] = []
         self._void: deque[tuple[str, str]] = deque()
         self._void_bytes = 0
-
-    def park(self, approval: str, record: Record, token: str) -> None:
-        """Keep a vote until its request is read, or is known to be missing."""
-        self.unresolved.park(approval, (record, token), record_bytes(record))
 
     def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
         question.tokens.setdefault(token, record.at_ms)
@@ -242,7 +238,7 @@ class ApprovalLane:
         elif approval not in self.questions:
             if others := self._questions_of_call.open(request):
                 self.outbox.second(record, others)
-            most = self._limits.message_bytes(quorum_of(request, self.catalog.roles.askers))
+            most = most_said(self._limits.payload_bytes, quorum_of(request, self.catalog.roles.askers))
             question = OpenQuestion(request, most, decided=approval in self._over)
             self.questions[approval] = question
             self._due[approval] = None
@@ -261,7 +257,8 @@ class ApprovalLane:
         elif approval in self._over:
             self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
         else:
-            self._hearing.park(approval, record, message.token)
+            # Until its request is read, or is known to be missing.
+            self._hearing.unresolved.park(approval, (record, message.token), record_bytes(record))
 
     def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
         if question.decided:

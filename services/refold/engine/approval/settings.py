@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from refold.core import defaults
-from refold.core.approval import ballot
 from refold.core.approval.signature import NOBODY, Trust
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.engine.ports.log import Membership
@@ -29,10 +28,6 @@ class ApprovalLimits:
     # Half a second, if every signature has to be verified.
     turn_votes: int = 400
     payload_bytes: int = defaults.PAYLOAD_BYTES
-
-    def message_bytes(self, quorum: int) -> int:
-        """Bytes of JSON that a vote may add to a decision by `quorum` people."""
-        return ballot.most_said(self.payload_bytes, quorum)
 
 
 @dataclass(frozen=True, slots=True)
