@@ -19,9 +19,9 @@ from refold.core.run.erased import erased_claims_key, erased_key, is_erased_clai
 from refold.core.run.finished import Finished
 from refold.core.run.snapshot import PartitionSnapshot
 from refold.core.wire import codec
-from refold.engine.archive import inspection, service
+from refold.engine.archive import service
 from refold.engine.archive.collecting import RunsOfLog, runs_of_log
-from refold.engine.archive.container import ArchivedRun
+from refold.engine.archive.container import ArchivedRun, flaws
 from refold.engine.archive.erasure import ORDER, run_of
 from refold.engine.archive.service import Archivist
 from refold.engine.archive.settings import ArchivistSettings
@@ -63,7 +63,7 @@ def test_what_ended_long_ago_is_archived_and_erased_and_nothing_else(world: Worl
     assert sorted(swept.due) == sorted(swept.archived) == ["first", "second"] == sorted(world.marked())
     assert world.values("first") == world.values("second") == []
     assert [world.values(run) for run in ("lives", "third")] == others
-    assert inspection.flaws(world.archive_store.get("first")) == []
+    assert flaws(world.archive_store.get("first")) == []
 
 
 def test_before_its_time_nothing_is_written(world: World) -> None:
@@ -180,7 +180,7 @@ def test_a_pass_that_dies_anywhere_is_finished_by_the_next(tmp_path: Path) -> No
             world.lives = None
         if world.values("first") != whole:
             assert world.marked() == {"first"}
-            assert inspection.flaws(world.archive_store.get("first")) == []
+            assert flaws(world.archive_store.get("first")) == []
         if any(each.value is None and run_of(each) == "first" for each in world.chronicle.reader.scan(topics.RUN_LOG)):
             assert {each.topic for each in world.values("first")} <= {topics.RUN_LOG}
         world.archivist().sweep()
@@ -339,7 +339,7 @@ def test_a_run_that_was_retried_is_due_by_its_last_end_and_archived_whole(world:
     swept = later(world, 31).archivist().sweep()
 
     assert "again" in swept.archived
-    assert inspection.flaws(world.archive_store.get("again")) == []
+    assert flaws(world.archive_store.get("again")) == []
     assert world.archive_store.get("again").status == "completed"
 
 
@@ -384,7 +384,7 @@ def test_a_copy_of_an_earlier_pass_is_read_again_before_anything_is_erased(world
     assert sorted(swept.archived) == ["first", "second"]
     held = [run for file in set(swept.archived.values()) for run in world.archive_store.runs(file)]
     assert sorted(run.run_id for run in held) == ["first", "second"]
-    assert [inspection.flaws(run) for run in held] == [[], []]
+    assert [flaws(run) for run in held] == [[], []]
 
 
 def test_a_family_never_leaves_in_parts(world: World) -> None:
@@ -442,7 +442,7 @@ def test_every_golden_history_is_archived_and_erased_when_it_is_over(name: str, 
     swept = later(world, 31).archivist().sweep()
 
     assert (list(swept.archived), swept.left) == ([run], {})
-    assert inspection.flaws(world.archive_store.get(run)) == []
+    assert flaws(world.archive_store.get(run)) == []
     assert world.values(run) == []
 
 
@@ -475,7 +475,7 @@ def test_a_marker_of_a_run_that_is_over_does_not_spare_it_the_archive(world: Wor
     swept = later(world, 30).archivist().sweep()
 
     assert ended.run_id in swept.archived
-    assert inspection.flaws(world.archive_store.get(ended.run_id)) == []
+    assert flaws(world.archive_store.get(ended.run_id)) == []
 
 
 @pytest.mark.parametrize("lives", range(1, 14))

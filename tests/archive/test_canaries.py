@@ -32,7 +32,7 @@ from refold.core.wire import canonical, codec
 from refold.dev.stack import DevStack, Servers
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.writer import KafkaWriter
-from refold.engine.archive import inspection
+from refold.engine.archive.container import flaws
 from refold.engine.archive.erasure import run_of
 from refold.engine.archive.service import Archivist
 from refold.engine.archive.settings import ArchivistSettings
@@ -272,9 +272,7 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
     )
     assert gone == {*names, *called}
     archive_store = ArchiveStore((mine.folder / "archive").as_uri())
-    assert [
-        flaw for file in archive_store.files() for run in archive_store.runs(file) for flaw in inspection.flaws(run)
-    ] == []
+    assert [flaw for file in archive_store.files() for run in archive_store.runs(file) for flaw in flaws(run)] == []
     mine.request(["afterwards"])
     eventually(lambda: mine.count(topics.RUN_COMPLETED) == 1, what="a run after all that")
 

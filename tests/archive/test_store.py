@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
 from refold.core.ids import RunId
-from refold.engine.archive import inspection
 from refold.engine.archive.collecting import batches, runs_of_log, whole_runs
-from refold.engine.archive.container import ArchivedRecord, ArchivedRun, digest_of, pack_runs, unpack_runs
+from refold.engine.archive.container import ArchivedRecord, ArchivedRun, digest_of, flaws, pack_runs, unpack_runs
 from refold.engine.archive.store import ArchiveStore
 from tests.archive.world import DAY, NOW, World
 from tests.core.hostile import zigzag
@@ -59,7 +58,7 @@ def test_a_run_is_taken_whole_with_what_was_void(world: World) -> None:
 
     assert len(run.records) == 5
     assert (run.status, run.agent, run.ended_ms) == ("completed", "deploy", NOW)
-    assert inspection.flaws(run) == []
+    assert flaws(run) == []
 
 
 def test_any_avro_library_reads_a_file(world: World, runs: list[ArchivedRun]) -> None:
@@ -149,8 +148,8 @@ def test_every_byte_of_a_run_is_verified(runs: list[ArchivedRun]) -> None:
         relabelled(run, (*run.records, *runs[1].records[:1])),
     ]
 
-    assert inspection.flaws(run) == []
-    assert [inspection.flaws(each) for each in unreadable_result if not inspection.flaws(each)] == []
+    assert flaws(run) == []
+    assert [flaws(each) for each in unreadable_result if not flaws(each)] == []
 
 
 def relabelled(run: ArchivedRun, records: tuple[Any, ...]) -> ArchivedRun:
@@ -276,7 +275,7 @@ def test_a_file_with_other_bytes_is_named_or_read_to_other_runs(data: st.DataObj
         content = content[:at] + put + content[to if data.draw(st.booleans()) else at + len(put) :]
     with suppress(MalformedError):
         for run in list(unpack_runs(content, "there")):
-            inspection.flaws(run)
+            flaws(run)
 
 
 @cache

@@ -13,7 +13,7 @@ from refold.cli.platform import Listing, Printer, Shell, agree, since_ms
 from refold.client.reading.run import events_of, info_of
 from refold.core.errors import ConflictError, MalformedError, UsageError
 from refold.engine.adapters.kafka.writer import KafkaWriter
-from refold.engine.archive import inspection
+from refold.engine.archive.container import flaws
 from refold.engine.archive.service import Archivist, Swept
 from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.archive.store import ArchiveStore, IndexedRun
@@ -101,7 +101,7 @@ def restore_run(
 ) -> None:
     """Write a run to files that need no Refold to read: its summary, its events, its raw records."""
     copy = archive_store(where.archive).get(run)
-    if problems := inspection.flaws(copy):
+    if problems := flaws(copy):
         hint = "`refold archive verify` checks the copy"
         raise ConflictError(f"the copy of run {run} is not sound: {problems[0]}", hint=hint)
     shown = history(copy)
@@ -126,7 +126,7 @@ def _verify_file(archive: ArchiveStore, file: str, only: str) -> tuple[int, list
         for copy in archive.runs(file):
             if only in ("", copy.run_id):
                 copies[copy.run_id] = copy.digest
-                problems += [{"run_id": copy.run_id, "problem": flaw} for flaw in inspection.flaws(copy)]
+                problems += [{"run_id": copy.run_id, "problem": flaw} for flaw in flaws(copy)]
         indexed = {line.run_id: line.digest for line in archive.index(file) if only in ("", line.run_id)}
     except MalformedError as error:
         return 0, [{"run_id": only, "problem": error.message}]

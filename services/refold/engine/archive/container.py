@@ -1,6 +1,6 @@
-"""Archive format: Avro object container files with the raw records of whole runs.
+"""Copies of runs: their file format, Avro object container files with the raw records, and their verification.
 
-Equal runs make equal bytes, so a repeated pass writes nothing new.
+Equal runs make equal bytes, so a repeated pass writes nothing new. A copy is verified by its bytes, without Kafka.
 """
 
 import io
@@ -16,6 +16,7 @@ from fastavro.schema import to_parsing_canonical_form
 from refold.core.errors import MalformedError
 from refold.core.events import LAST_MS
 from refold.core.ids import RunId
+from refold.core.run.log import LogFold
 
 _SCHEMA = fastavro.parse_schema(
     {
@@ -111,6 +112,27 @@ def unpack_runs(content: bytes, place: str) -> Iterator[ArchivedRun]:
     except Exception as error:  # noqa: BLE001 - of any kind: the library's own, of zlib, of a recursion
         reason = str(error) or type(error).__name__
         raise MalformedError(f"{place} cannot be read: {reason}", hint="fetch it again, or restore a copy") from None
+
+
+def flaws(run: ArchivedRun) -> list[str]:
+    """Faults of a copy, in words; empty if it is the run, from its first entry to its end."""
+    fold, problems = LogFold(), []
+    for record in run.records:
+        judged = fold.feed(record.key, record.value)
+        if judged.run_id != run.run_id:
+            problems.append(f"the record at offset {record.offset} is of run {judged.run_id or 'nobody'}")
+        elif judged.void in ("key", "hash", "body", "time"):
+            problems.append(f"the record at offset {record.offset} is not the entry that its key names")
+    problems += [f"an entry cannot be read by this version: {reason}" for reason in fold.frozen.values()]
+    if digest_of(run.records) != run.digest:
+        problems.append("its records have another digest than was noted")
+    if (state := fold.states.get(run.run_id)) is None:
+        return [*problems, "none of its records counts"]
+    if not state.over:
+        problems.append(f"its history does not reach its end, it is {state.status}")
+    if (state.head.id.hex(), state.status) != (run.head, run.status):
+        problems.append(f"its history ends with {state.head.id.hex()} {state.status}, not {run.head} {run.status}")
+    return problems
 
 
 def _run(row: Any) -> ArchivedRun:

@@ -17,10 +17,10 @@ from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, eras
 from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
-from refold.engine.archive import collecting, inspection
+from refold.engine.archive import collecting
 from refold.engine.archive.blobs import ArchivedBlobs, values_behind
 from refold.engine.archive.collecting import ArchivableRun, RunsOfLog
-from refold.engine.archive.container import ArchivedRun
+from refold.engine.archive.container import ArchivedRun, flaws
 from refold.engine.archive.erasure import ORDER, Lying, lying_of, stages
 from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.archive.store import ArchiveStore
@@ -269,7 +269,7 @@ class Archivist:
 
     def _obstacle(self, run: ArchivedRun, *, dry_run: bool) -> str:
         """Reason why a run cannot leave, or ""; its large values are then copied. **Raises** UnreachableError."""
-        if problems := inspection.flaws(run):
+        if problems := flaws(run):
             return "; ".join(problems)
         if self._archived_values is None:
             return "it has large values, and no blob store is set (REFOLD_BLOBS__URL)" if values_behind(run) else ""

@@ -17,8 +17,7 @@ from obstore.exceptions import AlreadyExistsError
 from refold.core.errors import ConflictError, MalformedError, NotFoundError
 from refold.core.events import LAST_MS
 from refold.core.ids import RunId
-from refold.engine.archive import inspection
-from refold.engine.archive.container import ArchivedRun, pack_runs, unpack_runs
+from refold.engine.archive.container import ArchivedRun, flaws, pack_runs, unpack_runs
 from refold.engine.runtime.objects import ObjectStore
 
 _INDEX = "index/"
@@ -74,7 +73,7 @@ class ArchiveStore:
                 continue
             with suppress(MalformedError):
                 for run in list(self.runs(file)):  # a file that cannot be read to its end holds nothing
-                    if (run.run_id, run.digest) in expected and not inspection.flaws(run):
+                    if (run.run_id, run.digest) in expected and not flaws(run):
                         verified[run.run_id] = file
         return verified
 
@@ -152,7 +151,7 @@ class ArchiveStore:
             except AlreadyExistsError:
                 number += 1
         read_back = list(self.runs(file))
-        if read_back != runs or any(inspection.flaws(run) for run in read_back):
+        if read_back != runs or any(flaws(run) for run in read_back):
             raise ConflictError(
                 f"{file} does not hold what was written", hint="check the archive store; nothing was erased"
             )
