@@ -52,13 +52,13 @@ class KafkaLogReader:
 
     def scan(self, topic: str, partition: int | None = None) -> Iterator[Record]:
         """Records up to the present end. **Raises** UnreachableError after 30 s without any."""
-        return self._open(topic, partition).to_the_end()
+        return self._open([topic], partition).to_the_end()
 
     def tail(self, topic: str, partition: int | None = None) -> Iterator[Record | None]:
-        return self._open(topic, partition).for_ever()
+        return self._open([topic], partition).for_ever()
 
     def tail_kinds(self, kinds: Collection[str], partition: int) -> Iterator[Record | None]:
-        return self._assigned(self.names(kinds), {partition: OFFSET_BEGINNING}).for_ever()
+        return self._open(self.names(kinds), partition).for_ever()
 
     def names(self, kinds: Collection[str]) -> list[str]:
         """Topics of some kinds, of all pools. **Raises** UnreachableError."""
@@ -69,7 +69,7 @@ class KafkaLogReader:
 
     def since(self, topic: str, starts: Mapping[int, int]) -> "OnePass":
         """Partitions of a topic from offsets on. **Raises** as `scan`."""
-        return self._open(topic, starts)
+        return self._open([topic], starts)
 
     def appended_ms(self, topic: str, places: Mapping[int, int], now_ms: int) -> int:
         """Append time of the oldest of these offsets, to the second, within nine days. **Raises** UnreachableError."""
@@ -86,15 +86,13 @@ class KafkaLogReader:
                 low, high = (low, middle) if older else (middle, high)
         return high
 
-    def _open(self, topic: str, first: int | Mapping[int, int] | None) -> "OnePass":
-        starts = {first: OFFSET_BEGINNING} if isinstance(first, int) else first
-        return self._assigned([topic], starts)
-
-    def _assigned(self, topics: list[str], starts: Mapping[int, int] | None) -> "OnePass":
+    def _open(self, topics: list[str], starts: int | Mapping[int, int] | None) -> "OnePass":
+        """Begin a pass over topics: all partitions (None) or one from the beginning, or some from their offsets on."""
         consumer = self._consumer()
         try:
-            if starts is None:
-                starts = dict.fromkeys(range(self._count(consumer, topics[0])), OFFSET_BEGINNING)
+            if not isinstance(starts, Mapping):
+                numbers = range(self._count(consumer, topics[0])) if starts is None else (starts,)
+                starts = dict.fromkeys(numbers, OFFSET_BEGINNING)
             places = {(topic, number): start for topic in topics for number, start in starts.items()}
             ends = offsets.latest(consumer, self._names, places)
             consumer.assign([self._names.at(place, start) for place, start in places.items()])

@@ -120,18 +120,17 @@ class Topics:
     def apply(self) -> list[TopicDifference]:
         """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
         nothing changed, if a topic has another partition count."""
-        differences = self.diff()
-        self._check_counts({row.topic: int(row.found) for row in differences if row.setting == "partitions"})
-        self._create([row.topic for row in differences if row.setting == "topic"])
-        self._alter([row for row in differences if row.setting not in ("topic", "replication")])
-        changed = [row for row in differences if row.setting != "replication"]
-        if changed:
+        changes = [row for row in self.diff() if row.setting != "replication"]
+        self._check_counts({row.topic: int(row.found) for row in changes if row.setting == "partitions"})
+        self._create([row.topic for row in changes if row.setting == "topic"])
+        self._alter([row for row in changes if row.setting != "topic"])
+        if changes:
             await_shown(self._unseen, "`refold topics apply`")
-        return changed
+        return changes
 
     def _unseen(self) -> str:
-        left = [row for row in self.diff() if row.setting != "replication"]
-        if left:
+        """First change that brokers do not show yet, in words; "" once all topics can be used."""
+        if left := [row for row in self.diff() if row.setting != "replication"]:
             return f"{left[0].topic} has no {left[0].setting} {left[0].expected} yet"
         topics, prefix = self._metadata().topics, self._settings.prefix
         names = (name for topic in self.expected if (name := prefix + topic.name) in topics)
