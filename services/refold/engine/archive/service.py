@@ -77,8 +77,7 @@ class Archivist:
         progress: Steps = lambda action, done, total: None,
     ) -> None:
         self._reader, self._writer, self._archive_store, self._settings = reader, writer, archive_store, settings
-        self._archived_values = archived_values
-        self._progress = progress
+        self._archived_values, self._progress = archived_values, progress
         self._partitions = reader.partitions(RUN_LOG)
 
     def sweep(self, quiet: dict[int, int] | None = None, *, dry_run: bool = False) -> Swept:

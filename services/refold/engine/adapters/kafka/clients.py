@@ -65,13 +65,11 @@ class Names(dict[str, str]):
 class _Log:
     """Logger that turns librdkafka's lines into events."""
 
-    _METHODS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"), (0, "debug"))
-
     def log(self, level: int, message: str, *args: object) -> None:
         line = message % args if args else message
         # Dropped without logging: important problems are raised or reported as errors anyway.
         if structlog.is_configured():
-            name = next(name for least, name in self._METHODS if level >= least)
+            name = logging.getLevelName(min(level, logging.ERROR)).lower()
             OUTAGES.failed("kafka.client", line.partition(" ")[0], name, line=line)
 
 
@@ -84,9 +82,8 @@ class SentRequests:
     def hear(self, statistics: str) -> None:
         client = orjson.loads(statistics)
         # Statistics are sums since the client's start.
-        self._of[client["name"]] = sum(
-            (Counter(broker["req"]) for broker in client["brokers"].values()), Counter[str]()
-        )
+        brokers = client["brokers"].values()
+        self._of[client["name"]] = sum((Counter(broker["req"]) for broker in brokers), Counter[str]())
 
     def counts(self) -> Counter[str]:
         return sum(list(self._of.values()), Counter[str]())

@@ -52,9 +52,8 @@ class Toolbox:
         blobs: Blobs | None = None,
         live: Live | None = None,
     ) -> None:
-        self._live = live
         self._app, self._done, self._max_result = app, done, max_result
-        self._blobs = blobs
+        self._blobs, self._live = blobs, live
         self._loop = asyncio.new_event_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._running: dict[int, tuple[Heartbeat, asyncio.Task[None] | None]] = {}
@@ -261,10 +260,6 @@ class ErrorText:
         text = self._redacted(lambda: repr(value)[: 10 * _MESSAGE], lambda raised: f"a {name} (not told: {raised})")
         return text[:_MESSAGE]
 
-    def stack(self, error: BaseException) -> str:
-        """User's frames, redacted, for the executor's log."""
-        return self._redacted(lambda: stack_of(error), lambda raised: "")
-
     def _redacted(self, text: Callable[[], str], otherwise: Callable[[str], str]) -> str:
         try:
             return str(self._app.redact(self.secrets.hide(text())))
@@ -288,7 +283,7 @@ class ErrorText:
             call_id=order.request.call_id,
             attempt=order.request.attempt,
             error=f"{ended.code}: {ended.message}",
-            stack=self.stack(error),
+            stack=self._redacted(lambda: stack_of(error), lambda raised: ""),
         )
         if isinstance(error, NotDone | TransientError):
             detail = self._detail(error) or ended.detail
