@@ -30,8 +30,7 @@ from refold.sdk.sources import FactsTable
 
 
 class Hearing:
-    """Votes of a lane on their way to its `questions`, which are read up to `questions_end`. **Units**: `most_void` in
-    bytes."""
+    """Votes of a lane on their way to its `questions`, read up to `questions_end`. **Units**: `most_void` in bytes."""
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
         self._questions, self._outbox, self._most_void = questions, outbox, most_void

@@ -120,8 +120,7 @@ class Signer:
     def sign(
         self, question: OpenQuestion, settled: BallotResult, catalog: Catalog, *, partition: int, now: int
     ) -> tuple[Decision, str, Outgoing]:
-        """The decision, its token, and its record. **Raises** UsageError or MalformedError if it cannot be signed, or
-        readers would refuse it."""
+        """The decision, its token and its record. **Raises** UsageError, MalformedError if readers would refuse it."""
         request, content = question.request, settled._asdict()
         tokens = question.tokens_of(content.pop("said"))
         decided = decision.build(request, **content, tokens=tokens, issued_ms=now, nonce=self._nonce())

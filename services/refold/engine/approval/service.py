@@ -15,8 +15,7 @@ from refold.sdk.app import App
 
 
 class ApprovalService:
-    """The approval service as a `Service`. `key`, which the catalog has, signs decisions; `nonce` returns random
-    text."""
+    """The approval service as a `Service`. `key`, of the catalog, signs decisions; `nonce` returns random text."""
 
     def __init__(self, app: App, settings: ApprovalSettings, *, key: SigningKey, nonce: Callable[[], str]) -> None:
         journal, numbers = Journal(), count(1)

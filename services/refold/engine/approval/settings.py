@@ -12,12 +12,9 @@ REPLAYED = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, CATALOG)
 
 @dataclass(frozen=True, slots=True)
 class ApprovalLimits:
-    """Limits of a lane. **Units**: bytes.
-
-    Votes are not read while more than `waiting_bytes` wait to be judged, or for an unknown approval. An approval keeps
-    up to `votes` votes of `votes_bytes` in all; a lane keeps `void_bytes` of unusable ones, and `remember` closed
-    approvals. A turn counts about `turn_votes`.
-    """
+    """Limits of a lane, in numbers and bytes: of votes that wait (beyond `waiting_bytes` none is read), of the `votes`
+    of an approval and their `votes_bytes`, of unusable ones (`void_bytes`), of closed approvals to `remember`, of votes
+    counted in a turn."""
 
     waiting_bytes: int = 4 << 20
     void_bytes: int = 1 << 20

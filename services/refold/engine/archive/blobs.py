@@ -32,8 +32,7 @@ class ArchivedBlobs:
         self._blobs, self._copies = blobs, copies
 
     def copy(self, run: "ArchivedRun", *, dry_run: bool = False) -> None:
-        """Copy the values of a run; lost ones are skipped, and `dry_run` only reads. **Raises** UnreachableError;
-        BlobError for an existing value that cannot be copied."""
+        """Copy (`dry_run`: read) the values of a run that are not lost. **Raises** UnreachableError, BlobError."""
         if self._copies is None:
             return
         for pointer in values_behind(run):

@@ -39,11 +39,9 @@ class ArchivableRun:
 
 
 class RunsOfLog(NamedTuple):
-    """Runs of a partition.
-
-    `ended` are finished runs, earliest end first, without those whose state is unknown (unreadable, ambiguous, or
-    without a beginning). `begun` has the entry ids of wanted runs with a whole history that may go on; `present` are
-    wanted runs with any record but tombstones, `every` all runs with any record."""
+    """Runs of a partition: `ended` in order of their ends, without those of unknown state (unreadable, ambiguous, no
+    beginning). `begun` has the entry ids of wanted runs with a whole history that may go on; `present` are wanted runs
+    with any record but tombstones, `every` all runs with any record."""
 
     ended: dict[RunId, ArchivableRun]
     begun: dict[RunId, set[str]]

@@ -180,8 +180,7 @@ class Archivist:
             self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
 
     def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
-        """Drop markers that no archivist has written; return runs with a fitting marker whose copy is in another
-        archive."""
+        """Drop forged markers; return runs with a fitting marker whose copy is in another archive."""
         # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
         # back the beginning of an erased run, or its failure before a retry.) Runs that are returned met the other
         # conditions then, and the records that prove it may be gone.
@@ -244,8 +243,7 @@ class Archivist:
             self._write(self._before(partition, [*reversed(back.values())]))
 
     def _before(self, partition: int, markers: list[Outgoing]) -> list[Outgoing]:
-        """Records that undo markers: tombstones, or the marker of another archivist, which has erased the run
-        meanwhile."""
+        """Records that undo markers: tombstones, or the markers of an archivist that has erased runs meanwhile."""
         own, others = {marker.key: marker.value for marker in markers}, dict[bytes | None, bytes | None]()
         for record in self._reader.scan(RUN_SNAPSHOT, partition):
             if record.key in own and record.value != own[record.key]:

@@ -50,8 +50,7 @@ class ArchiveStore:
         self.url = self._objects.url
 
     def keep(self, runs: Sequence[ArchivedRun]) -> dict[RunId, str]:
-        """Write missing runs, by day; return the file of each run, read back and verified. **Raises** ConflictError
-        when a file differs after it was written."""
+        """Write missing runs by day; return the verified file of each. **Raises** ConflictError if one differs."""
         files: dict[RunId, str] = {}
         days: dict[str, list[ArchivedRun]] = {}
         for run in runs:

@@ -34,13 +34,11 @@ Phase = _Before | Literal["running", "undoing", "completing", "leaving", "over"]
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A claim under way, and the try that follows from it. `number` identifies it to the host.
-
-    **Units**: milliseconds, monotonic. The right to act counts from `right_ms`, before the claim was sent; `asked_ms`
-    is the last request for a lease, `began_ms` the wall time of `started_ms`. `after` is the token of the claim that
-    was taken over. `busy`: the tool's code runs here, even if the call is settled. `left`: this process no longer reads
-    the partition; `taken_back`: a ruling has withdrawn the order.
-    """
+    """A claim under way, and the try that follows from it. `number` identifies it to the host. **Units**: milliseconds,
+    monotonic. The right to act counts from `right_ms`, before the claim was sent; `asked_ms` is the last request for a
+    lease, `began_ms` the wall time of `started_ms`. `after` is the token of the claim that was taken over. `busy`: the
+    tool's code runs here, even if the call is settled. `left`: this process no longer reads the partition;
+    `taken_back`: a ruling has withdrawn the order."""
 
     number: int
     home: int

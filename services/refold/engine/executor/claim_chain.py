@@ -19,12 +19,10 @@ CLOCK_PROBE = b"beat/"
 
 @dataclass(slots=True)
 class ClaimChain:
-    """The valid claims under a key (`links`), and those whose predecessor is not read yet (`aside`).
-
-    `highest` is the highest attempt of each call. `open` is the last claim to act that was not taken back, and
-    `open_ms` its log time: it stands for the claims before, which had no effect. `disturbed`: claims were out of order,
-    so the order no longer shows which of two claims of one predecessor was first.
-    """
+    """The valid claims under a key (`links`), and those whose predecessor is not read yet (`aside`). `highest` is the
+    highest attempt of each call. `open` is the last claim to act that was not taken back, and `open_ms` its log time:
+    it stands for the claims before, which had no effect. `disturbed`: claims were out of order, so the order no longer
+    shows which of two claims of one predecessor was first."""
 
     head: ToolClaim | None = None
     seen_ms: int = 0
@@ -94,15 +92,12 @@ class ClaimChain:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """State of all chains of a request.
-
-    **Shape**: the next claim extends `head`, empty before the first; `others` are heads of chains with the same call
-    under another key, as arguments may be edited. **Units**: `seen_ms` is when this process first read each head that
-    may still act. `claimed`: this very attempt was claimed, and not handed over; `shared`: so was another call with the
-    same effect, in another life of the run. `open`: an earlier owner may have acted; `begun` is the highest such
-    attempt of this call, `begun_ms` the log time of the last such claim. `passed`: a higher attempt is claimed.
-    `erased`: claims of the run were erased.
-    """
+    """State of all chains of a request. **Shape**: the next claim extends `head`, empty before the first; `others` are
+    heads of chains with the same call under another key, as arguments may be edited. **Units**: `seen_ms` is when this
+    process first read each head that may still act. `claimed`: this very attempt was claimed, and not handed over;
+    `shared`: so was another call with the same effect, in another life of the run. `open`: an earlier owner may have
+    acted; `begun` is the highest such attempt of this call, `begun_ms` the log time of the last such claim. `passed`: a
+    higher attempt is claimed. `erased`: claims of the run were erased."""
 
     head: str = ""
     others: tuple[str, ...] = ()

@@ -88,10 +88,8 @@ class Gate:
 
     def unsettled(self, request: ToolRequest, catalog: Catalog, *, begun: tuple[int, int]) -> Refusal | None:
         """Reason why earlier attempts may have had an effect; None if people have confirmed that they had none.
-
-        `begun` is the highest attempt with a possible effect, and its log time. `stale`: there is no valid
-        confirmation, so people are asked; any other refusal means a forged one.
-        """
+        `begun`: the highest attempt with a possible effect, and its log time. After a `stale` reason people are asked;
+        any other means a forged confirmation."""
         authority, tool = Authority(self.tools, self.environment, catalog), self.tools.get(request.tool)
         if not request.settled or tool is None:
             return Refusal("in_doubt", "nobody has said what came of the attempts before", stale=True)

@@ -35,8 +35,7 @@ class Requested(Owed):
 
 
 class SeenCalls:
-    """Earlier calls from the orders of this process, named by its own digest, and found for the same run alone; short
-    orders build on them. **Units**: bytes, at most `limit`."""
+    """Earlier calls by digest, each for its run alone, on which short orders build. **Units**: bytes."""
 
     def __init__(self, limit: int, least: int) -> None:
         self._limit, self._least = limit, least

@@ -57,12 +57,9 @@ class Closing(Owed):
 
 
 class ExecutorOutbox(Generic[Claimant]):
-    """Outgoing records and requests of a process, and the receivers of their answers.
-
-    `now` is the time of the turn, `orders` start and stop tools. `ended` are claims under which this process acts no
-    more, `keys` the idempotency keys of recent calls, `gone` calls whose tombstone had no key, `taken_back` the last
-    withdrawn attempt of calls.
-    """
+    """Outgoing records and requests of a process, and the receivers of their answers. `now` is the time of the turn,
+    `orders` start and stop tools. `ended` are claims under which this process acts no more, `keys` the idempotency keys
+    of recent calls, `gone` calls whose tombstone had no key, `taken_back` the last withdrawn attempt of calls."""
 
     def __init__(
         self, settings: ExecutorSettings, outlet: Outlet, *, token: Callable[[], int], fresh: Callable[[], str]

@@ -88,8 +88,7 @@ class Executor:
         return self._outbox.now.mono_ms + ahead if soon or len(self.lanes) else None
 
     def drain(self) -> bool:
-        """Hand over all partitions and calls that have not begun; True once no attempt is left that could record an
-        outcome. Running tools are cut, by class, after the grace."""
+        """Hand over what has not begun, and cut tools after the grace. True once no outcome can follow."""
         if not self.draining:
             self.draining = self._leaving = True
             self._cut_ms = self._outbox.now.mono_ms + self._settings.grace_ms

@@ -32,18 +32,14 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """Settings of an executor. **Units**: milliseconds; bytes.
-
-    `slots` limits the calls at once, `acting_bytes` the large requests among them (with its result a call may take ten
-    times that), `backlog_bytes` the requests waiting here. Earlier calls of conversations are kept from
-    `conversation_least` on, and `conversation_bytes` in all.
-
-    `remember` calls can be closed by a tombstone without a key. Intervals: `clock_probe_ms` of clock probes, `fill_ms`
-    of queries of the ledger's memory, `look_ms` of the catalog's end; behind that end for `blind_ms`, nothing that
-    needs a decision begins. `tools` are the app's (None: all); a call of another waits `aside_ms` for another owner. At
-    the end running tools have `grace_ms`. Settled calls are closed in the ledger within `close_ms`, or at once if there
-    are `close_most`. Leases are inherited from processes with the same `lock_id`.
-    """
+    """Settings of an executor. `slots` limits the calls at once, `acting_bytes` the large requests among them (with its
+    result a call may take ten times that), `backlog_bytes` the requests waiting here. Earlier calls of conversations
+    are kept from `conversation_least` bytes on, and `conversation_bytes` in all. `remember` calls can be closed by a
+    tombstone without a key. Intervals: `clock_probe_ms` of clock probes, `fill_ms` of queries of the ledger's memory,
+    `look_ms` of the catalog's end; behind that end for `blind_ms`, nothing that needs a decision begins. `tools` are
+    the app's (None: all); a call of another waits `aside_ms` for another owner. Settled calls are closed in the ledger
+    within `close_ms`, or at once if there are `close_most`. At the end running tools have `grace_ms`. Leases pass
+    between processes of one `lock_id`."""
 
     pool: str = "default"
     member: str = "executor-1"

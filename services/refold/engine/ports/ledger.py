@@ -102,9 +102,9 @@ class Complete(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close settled or cancelled calls, each with its key: their entries are CLOSED and never lapse. -> None. An
-    attempt above 0 revokes only the orders up to it: the entry stays, and does not lapse. An entry of another call, or
-    of a higher attempt, is unchanged."""
+    """Close settled or cancelled calls: their entries are CLOSED and never lapse. -> None. An attempt above 0 only
+    revokes orders up to it: the entry stays, and does not lapse. Entries of other calls or higher attempts do not
+    change."""
 
     home: int
     pool: str
@@ -167,9 +167,8 @@ class Fill(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The claim is granted. `after`: token of the claim taken over, STARTED with a lapsed lease or of another call. A
-    claim that was released, or handed over before it had begun, leaves the entry as it was. A lower attempt that is
-    DONE is no takeover."""
+    """The claim is granted. `after`: token of the claim taken over, STARTED with a lapsed lease or of another call; not
+    of one that was released, handed over before it had begun, or DONE as a lower attempt."""
 
     after: str = ""
 

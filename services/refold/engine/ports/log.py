@@ -67,8 +67,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A partition number no longer belongs to this member. Best effort: it may come late or never. Only for numbers
-    that moved."""
+    """A partition number left this member. Best effort, late or never; numbers that stay are not revoked."""
 
     partition: int
 
@@ -120,9 +119,8 @@ class Membership:
 
 
 class Depth(NamedTuple):
-    """Progress of a member: the next offset of each place, the number of unanswered writes, and whether the group has
-    assigned its partitions, maybe none. `unstable` places have had records behind an open transaction for these
-    seconds."""
+    """Progress of a member: next offsets, number of unanswered writes, and if the group has assigned its partitions,
+    maybe none. `unstable` places have had records behind an open transaction for these seconds."""
 
     positions: Mapping[Place, int]
     unacknowledged: int
@@ -150,8 +148,7 @@ class EventLog(Protocol):
         """Wait for a record or awaited delivery up to the timeout, then take up to `limit` records."""
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
-        """Write and wait until every record is acknowledged by all replicas, or its outcome is unknown. **Shape**: one
-        delivery per record, any order."""
+        """Write until each record is acknowledged by all replicas or unknown. **Shape**: a delivery each, any order."""
 
     def publish(self, records: Sequence[Outgoing]) -> None:
         """Write without waiting; deliveries come with a later `take`, records may leave with a later write."""
@@ -182,8 +179,7 @@ class EventLog(Protocol):
     def depth(self) -> Depth: ...
 
     def leave(self) -> None:
-        """Leave the group, after earlier commits: its partitions are revoked. Writing still works. No effect for a
-        static member."""
+        """Leave the group after earlier commits, and be revoked; writing still works. No effect for a static member."""
 
     def close(self) -> None:
         """Leave the group, after the last deliveries and commits."""
@@ -193,8 +189,7 @@ class LogFeed(Protocol):
     """Records of some topics from given positions on, for ever."""
 
     def take(self, timeout_s: float) -> list[Record]:
-        """Return new records, in order per partition; wait up to `timeout_s` for the first. **Raises** errors that no
-        wait can cure."""
+        """Return new records, in order per partition; wait for the first. **Raises** errors that no wait can cure."""
 
     @property
     def reached(self) -> Mapping[Place, int]:

@@ -1,6 +1,5 @@
 """Tables of a view and their store: SQLite, also in memory, or Postgres. A row belongs to one run, or it is a sum. Rows
-of runs are replaced or removed by key, sums only grow: any order of partitions and any size of batches leads to the
-same rows."""
+of runs are replaced or removed by key, sums only grow: any order and size of batches leads to the same rows."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,8 +18,7 @@ Test = Literal["=", ">", ">=", "<", "<=", "contains"]
 
 
 class Where(NamedTuple):
-    """A condition on a column, or on any of several separated by spaces. `contains` ignores the case of ASCII
-    letters."""
+    """A condition on a column, or on any of several separated by spaces. `contains` ignores case in ASCII."""
 
     column: str
     test: Test
@@ -107,9 +105,8 @@ class ViewStore(ViewReader, Protocol):
     """Tables of one generation, with the right to write them, for one thread of one process."""
 
     def commit(self, changes: ViewChanges) -> None:
-        """Apply a batch in one transaction. **Raises** ConflictError, with nothing applied, if a position is not the
-        one before; UsageError if a sum exceeds 64 bits. After UnreachableError it may have been applied: the positions
-        show it."""
+        """Apply a batch in one transaction. **Raises** ConflictError, with nothing applied, if a position has moved;
+        UsageError if a sum exceeds 64 bits. After UnreachableError the positions show if it was applied."""
 
     def snapshot(self) -> AbstractContextManager[ViewReader]:
         """Open the tables, positions and notes as of one moment. For one thread, and not for hours."""
@@ -141,8 +138,7 @@ class ViewDatabase(Protocol):
         """Take the right to write a projection until the process ends; False while another process has it."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for a change by any process. False, at once: no notifications here, so poll. For one
-        thread. **Raises** UnreachableError."""
+        """Wait for a change by any process; False at once: poll. For one thread. **Raises** UnreachableError."""
 
     def bytes(self) -> int: ...
 

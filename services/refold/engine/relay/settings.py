@@ -8,11 +8,9 @@ from refold.core.wire.seal import Seal
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """Settings of a relay. **Units**: milliseconds.
-
-    Every `sweep_ms` the outbox is searched for up to `sweep_limit` results of a dead process, whose runs wait that
-    long. Acknowledged results leave the outbox together, after `drop_ms` or once there are `drop_most`. Results that
-    the log refuses altogether are tried again every `refused_ms`."""
+    """Settings of a relay. Every `sweep_ms` the outbox is searched for up to `sweep_limit` results of a dead process,
+    whose runs wait that long. Acknowledged results leave the outbox together, after `drop_ms` or once there are
+    `drop_most`. Results that the log refuses altogether are tried again every `refused_ms`."""
 
     pool: str = "default"
     member: str = "relay-1"

@@ -1,6 +1,5 @@
 """Access rules of the cluster, from `infra/topics.yaml`; everything else is denied. Each topic has one writer, on which
-readers rely. Rights belong to roles; `principals` maps a role to its principals. Executors have a role per pool,
-`executor.POOL`, with rights on their pool only: a compromised one affects no other pool."""
+readers rely. Rights belong to roles, which `principals` maps; executors have a role per pool, `executor.POOL`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -79,9 +78,8 @@ def roles(pools: Iterable[str]) -> tuple[str, ...]:
 
 
 def principals(rows: Iterable[str] = (), pools: Iterable[str] = ("default",)) -> dict[str, tuple[str, ...]]:
-    """Principals by role: `User:refold-ROLE`, unless `ROLE=User:NAME` (repeatable) replaces it. A pool's role is
-    `executor.POOL`, its default `User:refold-executor-POOL`. **Raises** UsageError for an unknown role or a principal
-    without a type."""
+    """Principals by role: `User:refold-ROLE`, for pools `User:refold-executor-POOL`, unless a row `ROLE=User:NAME`
+    (repeatable) replaces it. **Raises** UsageError for an unknown role or an untyped principal."""
     named: dict[str, tuple[str, ...]] = {}
     for text in rows:
         role, _, principal = text.partition("=")

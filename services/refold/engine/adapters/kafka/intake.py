@@ -40,8 +40,7 @@ class Intake:
         self._waiting = Overdue("ask where a partition ends whose records are gone")
 
     def capture(self, numbers: set[int], absent: Collection[str] = ()) -> tuple[dict[Place, int], dict[Place, int]]:
-        """Low and high watermarks of partition numbers; `collect` reports the high ones once reached. **Raises**
-        KafkaException if any has no answer."""
+        """Low and high watermarks of partitions, which `collect` reports once reached. **Raises** KafkaException."""
         every = [(topic, number) for topic in self._topics if topic not in absent for number in numbers]
         rare = [] if self._positions else [place for place in every if place[0] in self._rare_topics]
         # Of a fetching client, its answer would lie behind the fetch.

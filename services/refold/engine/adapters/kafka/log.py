@@ -77,9 +77,8 @@ class KafkaEventLog:
     # What comes in
 
     def take(self, limit: int, timeout_s: float) -> Taken:
-        """Read a batch, as `EventLog`. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another
-        process has this member's name), RefoldError (broken client): the process ends, and its supervisor starts it
-        again."""
+        """Read a batch. **Raises** UsageError (unknown topic, ACL, login), ConflictError (another process has this
+        member's name), RefoldError (broken client), after which the process ends and its supervisor starts it again."""
         batch = Taken()
         if (rest := min(self._rest_s - time.monotonic(), timeout_s)) > 0:
             time.sleep(rest)

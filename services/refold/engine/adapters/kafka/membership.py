@@ -1,6 +1,5 @@
 """Membership of a process in its group: partition numbers and committed offsets. This consumer never fetches: another
-one (`intake`) reads on during a rebalance. Reading need not stop then, as the log judges concurrent writes of two
-members."""
+one (`intake`) reads on during a rebalance, as the log judges concurrent writes of two members."""
 
 import time
 from collections.abc import Mapping

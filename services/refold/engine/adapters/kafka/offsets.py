@@ -16,8 +16,7 @@ LATEST, EARLIEST = -1, -2
 def asked(
     asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST, *, give_up_s: float
 ) -> dict[Place, int]:
-    """High watermarks (or first offsets) of partitions, in one request per broker. **Raises** KafkaException without
-    an answer in time: the last error, with its topic."""
+    """High watermarks, or first offsets, of partitions. **Raises** KafkaException without an answer in time."""
     begun = time.monotonic()
     probes = [names.at(place, which) for place in places]
     while probes:

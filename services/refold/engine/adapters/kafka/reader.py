@@ -1,5 +1,4 @@
-"""Readers without a group: of topics up to the ends captured at the start, even if compaction removed records before
-them; of what comes from now on; of single records."""
+"""Readers without a group: of topics up to their present ends, of records from now on, of single records."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -118,8 +118,7 @@ class Topics:
         )
 
     def apply(self) -> list[TopicDifference]:
-        """Create missing topics and alter differing settings; return the changes. **Raises** ConflictError, with
-        nothing changed, if a topic has another partition count."""
+        """Create and alter topics; return changes. **Raises** ConflictError before any, for other partition counts."""
         changes = [row for row in self.diff() if row.setting != "replication"]
         self._check_counts({row.topic: int(row.found) for row in changes if row.setting == "partitions"})
         self._create([row.topic for row in changes if row.setting == "topic"])
@@ -170,9 +169,8 @@ class Topics:
         ]
 
     def check(self, *, pools: bool = True) -> None:
-        """Check a service's requirements at its start: all topics, equal partition counts, the `_VITAL` settings.
-        `run-stream` is optional; without `pools`, so are the topics of pools. **Raises** UsageError for a missing or
-        unfit topic, ConflictError for other counts."""
+        """Check the topics of a service at its start; `run-stream` is optional, and without `pools` so are topics of
+        pools. **Raises** UsageError for a missing or unfit topic, ConflictError for another number of partitions."""
         # With another partition count a run would have another home.
         needed = [topic.name for topic in self.expected if kind_of(topic.name) != RUN_STREAM]
         present = self._await([name for name in needed if pools or not pool_of(name)])

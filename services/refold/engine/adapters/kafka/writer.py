@@ -77,8 +77,7 @@ class TableTopic:
 
 
 class KafkaLive:
-    """Live parts of calls on the `run-stream` of their pool, sent without confirmation. `partitions` is the count of
-    every topic."""
+    """Sender of live parts of calls to the `run-stream` of a `pool`, unconfirmed; each topic has `partitions`."""
 
     def __init__(self, settings: KafkaSettings, client: str, *, pool: str, partitions: int) -> None:
         self._settings, self._client, self._partitions = settings, f"{client} live", partitions

@@ -49,8 +49,7 @@ class CallEntry(NamedTuple):
 
 
 class MemoryLedger:
-    """Ledger in dictionaries. `clock` returns milliseconds, never backwards. `filled` is the reported fill level,
-    `aside` the quarantine by home and pool."""
+    """Ledger in dictionaries. `clock` returns ms, never backwards; `aside` is the quarantine by home and pool."""
 
     def __init__(
         self,

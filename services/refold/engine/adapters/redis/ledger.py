@@ -46,8 +46,7 @@ _NEEDED = (
 
 class RedisLedger:
     """Ledger on one server or a `cluster`; for one thread at a time. `url`: `redis://[user:password@]host:port/db`,
-    `rediss://` for TLS; for a cluster any nodes, separated by commas. `timeout` bounds a connect, a write and a
-    read."""
+    `rediss://` for TLS; for a cluster any nodes, separated by commas. `timeout` is of each connect, write and read."""
 
     def __init__(
         self,

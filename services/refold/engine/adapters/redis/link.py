@@ -1,5 +1,4 @@
-"""Connections to one server, and to a cluster, where each command goes to the node of its key: batches go out in one
-piece, replies return in order, nothing is retried."""
+"""Connections to one server, and to a cluster: a batch goes to each node in one piece, and nothing is retried."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +23,7 @@ _ELSEWHERE = exceptions.MovedError | exceptions.AskError | exceptions.TryAgainEr
 
 
 class Link:
-    """Connection, opened on demand with its `scripts`, and dropped if the state of its stream is in doubt. For one
-    thread at a time."""
+    """Connection to a server, opened on demand with its `scripts`, dropped after errors. For one thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._named = public_url(url), url
@@ -45,8 +43,7 @@ class Link:
             ) from error
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        """One reply per command, in order; a refused one's is its ResponseError. **Raises** UnreachableError: the
-        outcome of all is unknown."""
+        """Replies in order; a refused command's is its error. **Raises** UnreachableError: outcomes are unknown."""
         try:
             if not self._greeted:
                 self._connection.connect()
@@ -93,8 +90,7 @@ class Link:
 
 
 class ClusterLink:
-    """Connections to the masters of a cluster; for one thread at a time. Slots are read at first use and after a move.
-    A batch goes to each node in one piece."""
+    """Connections to the masters of a cluster, whose slots are read again after a move. For one thread at a time."""
 
     def __init__(self, url: str, *, timeout: timedelta, scripts: Sequence[str] = ()) -> None:
         self.url, self._seconds, self._scripts = public_url(url), timeout.total_seconds(), scripts

@@ -1,5 +1,4 @@
-"""Runs of agents in memory: their code reacts to results of its tools and to the clock, without planner and log. Each
-turn ends with new calls and sleeps, and the end of each starts a turn."""
+"""Runs of agents in memory, without planner and log: code, calls and sleeps take turns."""
 
 import asyncio
 import gc

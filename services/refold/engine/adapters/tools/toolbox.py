@@ -1,6 +1,5 @@
 """Runs tools' code off the executor's loop: async tools on one event loop, sync tools in threads. A blocking tool
-delays its thread or the other async tools, never the executor, its leases or its group membership. Every exception of a
-tool becomes data, with its secrets removed."""
+delays its thread or other async tools, never the executor. Every exception becomes data, without secrets."""
 
 import asyncio
 import inspect
@@ -38,9 +37,8 @@ _LATEST_S = 1e9
 
 
 class Toolbox:
-    """Runs tools of an app for attempts, and passes their ends to `done`, from any thread. `live` gets output of
-    running tools. Large results go into `blobs` before they are reported. **Units**: `max_result` in bytes of JSON as
-    UTF-8, for tools and probes."""
+    """Runner of an app's tools for attempts; passes their ends to `done`, from any thread, and output of running ones
+    to `live`. Large results go into `blobs` first. **Units**: `max_result` in bytes of JSON as UTF-8."""
 
     def __init__(
         self,
