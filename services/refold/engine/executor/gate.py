@@ -62,18 +62,16 @@ class Gate:
             return refused
         authority = Authority(self.tools, self.environment, catalog)
         if self.needs_decision(request):
-            refused = self._undecided(request, authority, catalog, partition=partition, now_ms=now_ms)
+            refused = self._undecided(request, authority, partition=partition, now_ms=now_ms)
             if refused:
                 return refused
         if authority.changed(request.policy):
             return Refusal("policy_changed", "another policy is in force, and it wants to judge the call", stale=True)
         return None
 
-    def _undecided(
-        self, request: ToolRequest, authority: Authority, catalog: Catalog, *, partition: int, now_ms: int
-    ) -> Refusal | None:
+    def _undecided(self, request: ToolRequest, authority: Authority, *, partition: int, now_ms: int) -> Refusal | None:
         """Reason why the decision that came with a call does not permit it."""
-        decided = self._open(request.decision, authority)
+        decided, catalog = self._open(request.decision, authority), authority.catalog
         if isinstance(decided, Refusal):
             return decided
         tool = self.tools.get(request.tool)
