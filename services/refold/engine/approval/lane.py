@@ -229,7 +229,7 @@ class ApprovalLane:
         settings, place = self._settings, {"partition": record.partition, "partitions": self._settings.partitions}
         request = received(record.key, record.value, environment=settings.environment, **place)
         approval = request.approval_id
-        if self._over.closed(approval):
+        if self._over.get(approval):
             # A predecessor of the planner died before it sent this request; its successor sent it again, and has closed
             # it.
             self._journal.counts["request.closed"] += 1

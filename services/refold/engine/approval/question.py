@@ -15,7 +15,7 @@ from refold.core.ids import asked_about
 from refold.core.messages import ApprovalRequest
 from refold.engine.approval.settings import ApprovalLimits
 from refold.engine.ports.log import Record
-from refold.engine.runtime.lanes import record_bytes
+from refold.engine.runtime.lanes import Recent, record_bytes
 from refold.sdk.tool import ToolDef
 
 ToolDefs = Mapping[str, ToolDef]
@@ -105,49 +105,33 @@ def _rank(vote: Vote | Objection, last: Mapping[str, Vote], count: Count, roles:
     return 1 if alien else 2
 
 
-class QuestionsOfCall:
+class QuestionsOfCall(dict[str, set[str]]):
     """Open questions by their call; an honest planner has one at a time."""
-
-    def __init__(self) -> None:
-        self._by_call: dict[str, set[str]] = {}
 
     def open(self, request: ApprovalRequest) -> list[str]:
         """Add a question; return the others about the same call."""
-        questions = self._by_call.setdefault(request.call_id, set())
+        questions = self.setdefault(request.call_id, set())
         others = sorted(questions - {request.approval_id})
         questions.add(request.approval_id)
         return others
 
     def close(self, approval: str) -> None:
-        call = asked_about(approval)
-        questions = self._by_call.get(call, set())
-        questions.discard(approval)
-        if not questions:
-            self._by_call.pop(call, None)
+        questions = self.pop(call := asked_about(approval), set())
+        if left := questions - {approval}:
+            self[call] = left
 
 
-class Over:
-    """The latest `limit` approvals that are decided or closed."""
+class Over(Recent[str, bool]):
+    """The latest approvals that are decided, or closed (True)."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._closed: dict[str, bool] = {}
-
-    def __contains__(self, approval: str) -> bool:
-        return approval in self._closed
-
-    def closed(self, approval: str) -> bool:
-        return self._closed.get(approval, False)
+    def decide(self, approval: str) -> None:
+        """Note a decision, even before its request is read."""
+        if approval not in self:
+            self.add(approval, False)
 
     def close(self, approval: str) -> None:
-        self._closed.pop(approval, None)
-        self.decide(approval, closed=True)
-
-    def decide(self, approval: str, *, closed: bool = False) -> None:
-        """Note a decision, even before its request is read."""
-        self._closed.setdefault(approval, closed)
-        if len(self._closed) > self._limit:
-            del self._closed[next(iter(self._closed))]
+        self.pop(approval, None)
+        self.add(approval, True)
 
 
 def vote_in(token: str, catalog: Catalog) -> Vote | Objection:
