@@ -48,8 +48,7 @@ class ChainedAttempt(Attempt):
         if self.waited_for and not heads <= self.waited_for:  # a head that was taken back is no reason to let go
             self._let_go()
         elif claims.passed:
-            # The planner has gone on and ignores this result; in another life of the run it waits for this very
-            # attempt.
+            # The planner has gone on and ignores this result; in another life of the run it waits for this attempt.
             self._late(self._result("doubt", outcome.PASSED))
             self._let_go()
         elif all(self._over(head, seen_ms) for head, seen_ms in claims.seen_ms.items()):
@@ -109,23 +108,18 @@ class ChainedAttempt(Attempt):
     def appended(self, offset: int | None) -> None:
         # A link that may be in the log, or was refused, is not acted upon: the planner sends its request again.
         unknown = offset is None or offset == NEVER
+        if self.phase not in ("chaining", "undoing"):
+            return
         if self.phase == "undoing" and (unknown or self.left):
             self._undone(heard=not unknown)
-        elif self.phase == "undoing":
-            self._read_back_from(offset)
-        elif self.phase != "chaining":
-            return
         elif self.left:
             self._depart(claimed=not unknown)
         elif unknown:
             self._let_go()
         else:
-            self.phase = "reading"
-            self._read_back_from(offset)
-
-    def _read_back_from(self, offset: int | None) -> None:
-        self.link_offset = offset
-        self._read_back()
+            self.phase = "reading" if self.phase == "chaining" else "undoing"
+            self.link_offset = offset
+            self._read_back()
 
     def _read_back(self) -> None:
         shown = self.link_offset is not None and self.claims.position > self.link_offset
