@@ -2,7 +2,7 @@
 host may die between two of them, or act as a zombie beside its successor."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
@@ -142,12 +142,9 @@ class Answers(NamedTuple):
     replies: list[Reply] | None
 
 
-class Within(Protocol):
-    """Judge of the calls that an agent makes in memory."""
-
-    def __call__(self, tool: str, args: str, calls: int) -> Refusal | None:
-        """Refuse a call after `calls` others, or return None. For any thread. A `stale` refusal halts the call, a
-        `denied` one is passed to the agent; after any other nothing goes on in memory."""
+Within = Callable[[str, str, int], Refusal | None]
+"""Judge of a call that an agent makes in memory: its tool, its arguments and the number of calls before it. For any
+thread. None: it may run. A `stale` refusal halts it, a `denied` one goes to the agent; any other ends the agent."""
 
 
 class StartTool(NamedTuple):
