@@ -230,8 +230,7 @@ class ApprovalLane:
         request = received(record.key, record.value, environment=settings.environment, **place)
         approval = request.approval_id
         if self._over.get(approval):
-            # A predecessor of the planner died before it sent this request; its successor sent it again, and has closed
-            # it.
+            # A predecessor of the planner died before it sent this request; its successor sent and closed it.
             self._journal.counts["request.closed"] += 1
             self._stale[approval] = request.run_id
         elif approval not in self.questions:

@@ -99,8 +99,7 @@ def _rank(vote: Vote | Objection, last: Mapping[str, Vote], count: Count, roles:
         return 0
     if vote.action in ballot.STANCES and vote != last[vote.actor]:
         return 0
-    # Any actor may withdraw. Such a vote is dropped after the vote it withdraws, so that none remains that was
-    # withdrawn.
+    # Any actor may withdraw. Such a vote is dropped after the one that it withdraws: none withdrawn may remain.
     alien = vote.action == "withdraw" and not roles.entitled(count.approvers, vote.actor, vote.roles)
     return 1 if alien else 2
 

@@ -359,10 +359,8 @@ class Archivist:
         return answers
 
     def _unfinished(self, run: RunId, partition: int) -> NotFoundError | ConflictError:
-        from_log = any(
-            (record.key or b"").startswith(f"{run}/".encode()) for record in self._reader.scan(RUN_LOG, partition)
-        )
-        if not from_log:
+        start, records = f"{run}/".encode(), self._reader.scan(RUN_LOG, partition)
+        if not any((record.key or b"").startswith(start) for record in records):
             return NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
         return ConflictError(f"run {run} is not over", hint=f"end it first: refold run cancel {run}")
 
@@ -400,9 +398,8 @@ def _check_family(run: ArchivableRun) -> None:
 
 
 def _marker(partition: int, key: bytes, marker: RunErased) -> Outgoing:
-    headers = cloud_event(
-        f"{RUN_SNAPSHOT}.erased", marker.run_id, id=key.decode(), source="archivist", at_ms=marker.at_ms
-    )
+    name, kind = key.decode(), f"{RUN_SNAPSHOT}.erased"
+    headers = cloud_event(kind, marker.run_id, id=name, source="archivist", at_ms=marker.at_ms)
     return Outgoing(RUN_SNAPSHOT, partition, key, codec.encode(marker), headers, 0)
 
 

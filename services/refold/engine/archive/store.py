@@ -151,9 +151,8 @@ class ArchiveStore:
                 number += 1
         read_back = list(self.runs(file))
         if read_back != runs or any(flaws(run) for run in read_back):
-            raise ConflictError(
-                f"{file} does not hold what was written", hint="check the archive store; nothing was erased"
-            )
+            hint = "check the archive store; nothing was erased"
+            raise ConflictError(f"{file} does not hold what was written", hint=hint)
         self._lines(file)
         return file
 

@@ -115,8 +115,7 @@ class Attempt:
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
         if isinstance(operation, ledger.Claim):
             # From here on the ledger has the request, and so has any process that reaps its lease. So a long tool holds
-            # up no partition; had the offset been committed before, a crash would have lost the call until its
-            # deadline.
+            # up no partition; an offset committed before, and a crash, would lose the call until its deadline.
             self.requested.done = True
             self._claimed(reply)
         elif isinstance(operation, ledger.Renew):
@@ -196,8 +195,7 @@ class Attempt:
     def _run(self) -> None:
         """Run the tool, unless the lease is past its margin and another process may soon act."""
         # From here on it is one turn, and its host starts tools before it does anything that may wait. Later stalls (of
-        # this process, or of the tool's way to the receiver) have the rest of the lease, before which no other process
-        # acts.
+        # this process, or of the tool's way to the receiver) have the rest of the lease: until then no other acts.
         if self.closed or not self._is_within_lease():
             self._let_go()
             return

@@ -247,12 +247,9 @@ def _read(binding: kafka.AclBinding) -> Acl | None:
     kind = _KINDS.get(kafka.ResourceType(binding.restype))
     if kind is None:
         return None
-    parts = (
-        kafka.ResourcePatternType(binding.resource_pattern_type),
-        kafka.AclOperation(binding.operation),
-        kafka.AclPermissionType(binding.permission_type),
-    )
-    pattern, operation, permission = (part.name.lower() for part in parts)
+    pattern = kafka.ResourcePatternType(binding.resource_pattern_type).name.lower()
+    operation = kafka.AclOperation(binding.operation).name.lower()
+    permission = kafka.AclPermissionType(binding.permission_type).name.lower()
     return Acl(binding.principal, kind, binding.name, pattern, operation, binding.host, permission)
 
 

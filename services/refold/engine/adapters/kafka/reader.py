@@ -234,6 +234,5 @@ class KafkaLookup:
                     return item if isinstance(item, Record) and item.offset == offset else None
         finally:
             consumer.unassign()
-        raise UnreachableError(
-            f"the broker does not return the record at {topic}/{offset}", hint="`refold doctor` checks the broker"
-        )
+        text = f"the broker does not return the record at {topic}/{offset}"
+        raise UnreachableError(text, hint="`refold doctor` checks the broker")

@@ -180,13 +180,10 @@ class Topics:
 
     def _check_settings(self, topics: list[Topic]) -> None:
         if unfit := [row for row in self._config_differences(topics) if row.unfit]:
-            worst = unfit[0]
-            raise UsageError(
-                f"the topic {self._settings.prefix}{worst.topic} has {worst.setting}={worst.found}, and "
-                f"{worst.expected} is needed",
-                hint="run `refold topics apply`; what a policy of the cluster forbids has to be allowed there",
-                topics=sorted({row.topic for row in unfit}),
-            )
+            worst, name = unfit[0], self._settings.prefix + unfit[0].topic
+            text = f"the topic {name} has {worst.setting}={worst.found}, and {worst.expected} is needed"
+            hint = "run `refold topics apply`; what a policy of the cluster forbids has to be allowed there"
+            raise UsageError(text, hint=hint, topics=sorted({row.topic for row in unfit}))
 
     def _await(self, needed: Collection[str]) -> dict[str, int]:
         """Partition counts, once all these topics are listed. **Raises** UsageError if one is missing."""

@@ -38,9 +38,8 @@ class Link:
             pool.connection_kwargs["protocol"] = 2
             self._connection: Any = pool.make_connection()
         except (ValueError, TypeError) as error:
-            raise UsageError(
-                f"{self.url} is not the URL of a Redis", hint="write redis://HOST:PORT/0, or rediss:// for TLS"
-            ) from error
+            hint = "write redis://HOST:PORT/0, or rediss:// for TLS"
+            raise UsageError(f"{self.url} is not the URL of a Redis", hint=hint) from error
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Replies in order; a refused command's is its error. **Raises** UnreachableError: outcomes are unknown."""

@@ -159,9 +159,8 @@ class MemoryRun:
                 return
             way = course("pure", ended.status, sent_before=False)
             if way.again != "retry" or not ended.retryable or attempt >= most:
-                self._ends.put_nowait(
-                    (step, CallFailed(step, attempt, Failure(ended.code, ended.message, ended.detail)))
-                )
+                failure = Failure(ended.code, ended.message, ended.detail)
+                self._ends.put_nowait((step, CallFailed(step, attempt, failure)))
                 return
             salt = f"{self._order.request.run_id}/{step}"
             await asyncio.sleep((ended.retry_after_ms or backoff_ms(call.retry, attempt, salt)) / 1000)
@@ -173,9 +172,8 @@ class MemoryRun:
         rules = Rules(app=AppFacts(price=self._app.prices.of))
         bound, amount = amount_of(whole, rules), amount_of(most, rules)
         if bound is None or amount is None:
-            return Failure(
-                "no_price", f"nobody knows what a call of {most.model or tool} costs: App(prices=...) says it"
-            )
+            message = f"nobody knows what a call of {most.model or tool} costs: App(prices=...) says it"
+            return Failure("no_price", message)
         reserved = self._reserved_total.plus(amount)
         if reserved.nano_usd > bound.nano_usd or (whole.tokens and reserved.tokens > whole.tokens):
             so_far = f"{in_usd(reserved.nano_usd)} and {reserved.tokens:,} tokens"
