@@ -5,7 +5,6 @@ Everything is read from the start, up to the ends captured at the take-over.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from refold.core.approval.ballot import BallotResult, Objection, Vote, most_said
 from refold.core.approval.catalog import Catalog
@@ -18,13 +17,13 @@ from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
 from refold.engine.approval import inputs, outbox
 from refold.engine.approval.granting import Grants, may_grant
-from refold.engine.approval.outbox import ApprovalOutbox, Signer
+from refold.engine.approval.outbox import ApprovalOutbox, Equipment
 from refold.engine.approval.question import KEPT, OpenQuestion, Over, QuestionsOfCall, ToolDefs, as_judged, vote_in
-from refold.engine.approval.settings import REPLAYED, ApprovalSettings
+from refold.engine.approval.settings import REPLAYED
 from refold.engine.ports.effects import AskEnd, Effect, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
 from refold.engine.runtime.clock import LogClock
-from refold.engine.runtime.lanes import INPUT_OVERHEAD, CatchUp, Journal, Positions, follow_catalog, record_bytes
+from refold.engine.runtime.lanes import INPUT_OVERHEAD, CatchUp, Positions, follow_catalog, record_bytes
 from refold.engine.runtime.unresolved import UnresolvedInputs
 from refold.sdk.sources import FactsTable
 
@@ -65,17 +64,6 @@ class Hearing:
                 open_question.give_up(token, catalog, tools)
 
 
-@dataclass(frozen=True, slots=True)
-class Equipment:
-    """Parts that the lanes of a process share; `number` returns tokens for their records."""
-
-    settings: ApprovalSettings
-    signer: Signer
-    tools: ToolDefs
-    number: Callable[[], int]
-    journal: Journal
-
-
 class ApprovalLane:
     """Lane of one partition. `work` is called once a turn, after the items were fed; then `orders` has its effects."""
 
@@ -93,8 +81,7 @@ class ApprovalLane:
         self._later = [APPROVAL_DECIDED, APPROVAL_VOTED]
         self.orders: list[Effect] = []
         self._catch_up = CatchUp(assigned, REPLAYED)
-        number, ends = equipment.number, self._catch_up.ends
-        self.outbox = ApprovalOutbox(self.partition, self._settings, self._journal, number, ends=ends)
+        self.outbox = ApprovalOutbox(self.partition, equipment, ends=self._catch_up.ends)
         self.live = False
         self._hearing = Hearing(self.questions, self.outbox, most_void=self._limits.void_bytes)
         self._over, self._questions_of_call = Over(self._limits.remember), QuestionsOfCall()

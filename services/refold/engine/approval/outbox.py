@@ -1,6 +1,7 @@
 """Signed decisions and other outgoing records of a lane, published again until the log has them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from refold.core.approval import decision, signature
 from refold.core.approval.ballot import BallotResult, Objection
@@ -15,7 +16,7 @@ from refold.core.topics import APPROVAL_DECIDED, APPROVAL_VOTED, DEAD_LETTER_APP
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.engine.approval.inputs import ASKED_AGAIN
-from refold.engine.approval.question import OpenQuestion
+from refold.engine.approval.question import OpenQuestion, ToolDefs
 from refold.engine.approval.settings import ApprovalSettings
 from refold.engine.ports.log import NEVER, Outgoing, Record
 from refold.engine.runtime import letters
@@ -25,17 +26,10 @@ from refold.engine.runtime.lanes import Journal, Tokens
 class ApprovalOutbox:
     """Outgoing records of a lane, which may be repeated. A predecessor has answered records below `ends`."""
 
-    def __init__(
-        self,
-        partition: int,
-        settings: ApprovalSettings,
-        journal: Journal,
-        number: Callable[[], int],
-        *,
-        ends: Mapping[str, int],
-    ) -> None:
-        self._partition, self._settings, self._journal, self._ends = partition, settings, journal, ends
-        self._flying: Tokens[Outgoing] = Tokens(number)
+    def __init__(self, partition: int, equipment: "Equipment", *, ends: Mapping[str, int]) -> None:
+        self._partition, self._ends = partition, ends
+        self._settings, self._journal = equipment.settings, equipment.journal
+        self._flying: Tokens[Outgoing] = Tokens(equipment.number)
         self.publishes: list[Outgoing] = []
 
     def send(self, record: Outgoing) -> None:
@@ -132,3 +126,14 @@ class Signer:
         if len(record.value or b"") > (limit := self._settings.limits.payload_bytes):
             raise UsageError(f"it would have more than {limit} bytes, and the planner would not take it")
         return decided, token, record
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """Parts that the lanes of a process share; `number` returns tokens for their records."""
+
+    settings: ApprovalSettings
+    signer: Signer
+    tools: ToolDefs
+    number: Callable[[], int]
+    journal: Journal

@@ -5,8 +5,8 @@ from itertools import count
 
 from refold.core.approval.signature import SigningKey
 from refold.core.topics import APPROVAL_VOTED
-from refold.engine.approval.lane import ApprovalLane, Equipment
-from refold.engine.approval.outbox import Signer
+from refold.engine.approval.lane import ApprovalLane
+from refold.engine.approval.outbox import Equipment, Signer
 from refold.engine.approval.settings import ApprovalSettings
 from refold.engine.ports.effects import Effect, Item, LanesNow, Now, Publish
 from refold.engine.ports.log import Delivery
