@@ -147,7 +147,8 @@ class Attempt:
         elif isinstance(reply, ledger.Superseded):
             # Past its tombstone, or behind an attempt that the planner's log has lost: the planner needs an answer.
             if reply.closed or self.outbox.overtaken(self.home, self.request, reply):
-                self._late(self._result("unknown", outcome.superseded(reply)), late=reply.closed and not reply.done)
+                failure = outcome.SETTLED if reply.closed else outcome.PASSED
+                self._late(self._result("unknown", failure), late=reply.closed and not reply.done)
         else:
             assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from refold.core.events import Failure
 from refold.core.messages import ToolRequest, ToolResult
 from refold.engine.ports.effects import ToolEnded
-from refold.engine.ports.ledger import Superseded
 
 IN_DOUBT = Failure("in_doubt", "what was claimed before may have had its effect, and the tool cannot be asked")
 KEY_FORGOTTEN = Failure(
@@ -24,10 +23,6 @@ class ToolRun(NamedTuple):
     takeover: bool = False
     began_ms: int = 0
     took_ms: int = 0
-
-
-def superseded(reply: Superseded) -> Failure:
-    return SETTLED if reply.closed else PASSED
 
 
 def timeout(request: ToolRequest) -> Failure:

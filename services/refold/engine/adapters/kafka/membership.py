@@ -93,12 +93,8 @@ class GroupMembership:
     def _join(self) -> None:
         # At the first look: a member that does not read would keep partitions from others.
         self._joined, self._settled_s = True, time.monotonic()
-        self._consumer.subscribe(
-            [self._names[self._membership.shared]],
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
+        topics = [self._names[self._membership.shared]]
+        self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _connected(self) -> Consumer:
         """New client of this member; errors of earlier ones are ignored."""
