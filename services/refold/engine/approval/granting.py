@@ -1,7 +1,5 @@
-"""Grants: decisions that also hold, for a while, for the same call in the same run.
-
-Nothing here is a cache: each grant and each use of it is a signed decision in the log, and its end is a signed vote.
-"""
+"""Grants: decisions that also hold, for a while, for the same call in the same run. Each grant and each use of it is a
+signed decision in the log, and its end is a signed vote."""
 
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error

@@ -1,7 +1,4 @@
-"""One partition of the approval service: its questions, votes and decisions.
-
-Everything is read from the start, up to the ends captured at the take-over.
-"""
+"""One partition of the approval service, read from the start: its questions, votes and decisions."""
 
 from collections import deque
 from collections.abc import Callable, Mapping

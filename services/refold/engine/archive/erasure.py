@@ -4,8 +4,8 @@ The marker is written first, and removed once no topic has records of the run. A
 record, and each topic is cleaned on its own, at any time and in part. The remains must be neither a run nor the
 beginning of one:
 
-- Inputs of a run go first, the run log last: while the log is whole, a repeated pass finds all of the run. - Of the run
-log the first entry goes first: the rest has no beginning, and extends nothing.
+- Inputs of a run go first, the run log last: while the log is whole, a repeated pass finds all of the run.
+- Of the run log the first entry goes first: the rest has no beginning, and extends nothing.
 """
 
 import re

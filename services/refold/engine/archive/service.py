@@ -1,8 +1,5 @@
-"""The archivist's passes over the topics: due runs are archived, marked and erased.
-
-Progress is read from topics and archive; the only state is the next due time of each partition, which saves reading it
-in vain.
-"""
+"""The archivist's passes over the topics: due runs are archived, marked and erased. Progress is read from topics and
+archive; the only state is the next due time of each partition, which saves reading it in vain."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -1,8 +1,6 @@
-"""Attempts of `probed` and `once` calls, with links in the claim chain.
-
-Such an attempt acts only under a claim at the head of the chain that it has read back from the log. A `once` call with
-an earlier claim is not acted on, unless that was taken back, or people have confirmed that it had no effect.
-"""
+"""Attempts of `probed` and `once` calls, which act only under a claim at the head of the claim chain that they have
+read back from the log. A `once` call with an earlier claim does not act, unless that was taken back, or people have
+confirmed that it had no effect."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,8 +1,6 @@
-"""The claim chain of `probed` and `once` calls: Redis may lie, the log may not.
-
-A claim is valid if and only if it names the last valid claim of its chain: first to extend wins, wherever the records
-lie. A chain belongs to an idempotency key, so an effect meets its claims in any history that requests it again.
-"""
+"""The claim chain of `probed` and `once` calls: Redis may lie, the log may not. A claim is valid if and only if it
+names the last valid claim of its chain: first to extend wins, wherever the records lie. A chain belongs to an
+idempotency key, so an effect meets its claims in any history that requests it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

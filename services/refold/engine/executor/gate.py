@@ -1,8 +1,6 @@
-"""The executor's own gate: calls that need a decision, and checks of decisions.
-
-It relies on nothing from a planner: the tools are the app's in this process, the keys are the operator's, and the call
-is the bytes that are about to be sent.
-"""
+"""The executor's own gate: calls that need a decision, and checks of decisions. It relies on nothing from a planner:
+the tools are the app's in this process, the keys the operator's, and the call is the bytes that are about to be
+sent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
