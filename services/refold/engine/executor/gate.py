@@ -1,6 +1,5 @@
 """The executor's own gate: calls that need a decision, and checks of decisions. It relies on nothing from a planner:
-the tools are the app's in this process, the keys the operator's, and the call is the bytes that are about to be
-sent."""
+the tools are the app's in this process, the keys the operator's, the call the bytes about to be sent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -155,7 +154,8 @@ class NestedPolicy:
         policy = self.request.policy
         if authority.changed(policy):
             policy = self.catalog.current
-        request = RunRequested(self.request.agent, self._input(), "", "", self.request.requester)
+        input_text = canonical.dumps(canonical.parse(self.request.args)["input"])
+        request = RunRequested(self.request.agent, input_text, "", "", self.request.requester)
         state = RunState(self.request.run_id, request=request)
         call = CallProposed(1, tool, args, "", self.gate.pool, "pure", 0, RetryPolicy(1, 0, 0))
         judged = authority.judge(state, call, policy, ahead=calls, unknown=UNKNOWN)
@@ -165,6 +165,3 @@ class NestedPolicy:
             why = judged.message or f"the rule {judged.rule!r} asks people"
             return Refusal("needs_decision", why, stale=False)
         return None
-
-    def _input(self) -> str:
-        return canonical.dumps(canonical.parse(self.request.args)["input"])

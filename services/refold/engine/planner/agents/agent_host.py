@@ -500,7 +500,9 @@ class Agents:
         if block is not None:
             return [call, *budgets.kept_in(attempted, block)]
         judgement = budgets.judged(state, attempted, now, self._rules, reservation)
-        reservation.reached.update(event.budget for event in judgement.recorded if isinstance(event, events.BudgetReached))
+        reservation.reached.update(
+            event.budget for event in judgement.recorded if isinstance(event, events.BudgetReached)
+        )
         if judgement.outcome == "stop":
             assert judgement.failure is not None, "what is refused has a reason"
             raise RefoldError(judgement.failure.message, code=judgement.failure.code)
