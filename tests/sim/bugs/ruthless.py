@@ -22,7 +22,7 @@ from tests.sim.bugs.planting import Bug, wrapped
 
 def _believes_the_index(archive_store: ArchiveStore, place: str, group: Sequence[ArchivedRun]) -> dict[RunId, str]:
     wanted = {(run.run_id, run.digest) for run in group}
-    lines = [line for file in archive_store._files_of(place) for line in archive_store._lines(file)]
+    lines = [line for file in archive_store._files_of(place) for line in archive_store.index(file)]
     return {line.run_id: line.file for line in lines if (line.run_id, line.digest) in wanted}
 
 

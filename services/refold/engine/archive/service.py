@@ -4,6 +4,7 @@ archive; the only state is the next due time of each partition, which saves read
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from time import sleep
 from typing import Protocol
 
@@ -181,10 +182,10 @@ class Archivist:
         # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
         # back the beginning of an erased run, or its failure before a retry.) Runs that are returned met the other
         # conditions then, and the records that prove it may be gone.
-        again, files = set[RunId](), dict[str, set[tuple[str, str]]]()
+        again, copies = set[RunId](), cache(self._copies)
         for run in [name for name in marked if name in log.present]:
             marker, ended = marked[run], log.ended.get(run)
-            copied = self._archive_store is None or (run, marker.digest) in self._copies(marker.file, files)
+            copied = self._archive_store is None or (run, marker.digest) in copies(marker.file)
             if copied and _fits(marker, ended, log.begun):
                 continue
             del marked[run]
@@ -194,14 +195,12 @@ class Archivist:
                 again.add(run)
         return again
 
-    def _copies(self, file: str, copies: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
-        assert self._archive_store is not None, "asked where there is an archive"
-        if file not in copies:
-            copies[file] = set()
+    def _copies(self, file: str) -> set[tuple[str, str]]:
+        """Run and digest of each copy in a file of the archive; empty without a name, or if it cannot be read."""
+        if file and self._archive_store:
             with suppress(NotFoundError, MalformedError):
-                lines = self._archive_store.index(file) if file else ()
-                copies[file] = {(line.run_id, line.digest) for line in lines}
-        return copies[file]
+                return {(line.run_id, line.digest) for line in self._archive_store.index(file)}
+        return set()
 
     def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
         sound = self._sound(partition, batch, swept)

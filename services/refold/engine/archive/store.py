@@ -68,20 +68,13 @@ class ArchiveStore:
         """Files with copies of these runs from an earlier pass, each read again and verified."""
         expected, verified = {(run.run_id, run.digest) for run in group}, dict[RunId, str]()
         for file in self._files_of(place):
-            if expected.isdisjoint((line.run_id, line.digest) for line in self._lines(file)):
-                continue
-            with suppress(MalformedError):
-                for run in list(self.runs(file)):  # a file that cannot be read to its end holds nothing
+            with suppress(MalformedError):  # a file whose index is damaged, or that cannot be read to its end, has none
+                if expected.isdisjoint((line.run_id, line.digest) for line in self.index(file, mend=True)):
+                    continue
+                for run in list(self.runs(file)):
                     if (run.run_id, run.digest) in expected and not flaws(run):
                         verified[run.run_id] = file
         return verified
-
-    def _lines(self, file: str) -> list[IndexedRun]:
-        """Index of a file, made if missing; empty if it is damaged."""
-        try:
-            return self.index(file, mend=True)
-        except MalformedError:
-            return []
 
     def lines(self, unread: list[MalformedError] | None = None) -> Iterator[IndexedRun]:
         """Every archived run, newest days first; `unread` gets the files that cannot be read."""
@@ -153,7 +146,8 @@ class ArchiveStore:
         if read_back != runs or any(flaws(run) for run in read_back):
             hint = "check the archive store; nothing was erased"
             raise ConflictError(f"{file} does not hold what was written", hint=hint)
-        self._lines(file)
+        with suppress(MalformedError):
+            self.index(file, mend=True)
         return file
 
     def _files_of(self, place: str) -> list[str]:
