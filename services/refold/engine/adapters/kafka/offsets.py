@@ -33,7 +33,10 @@ def asked(
         if waited >= min(meaning(error).start_s, give_up_s):
             raise KafkaException(error)
         if error.code() in UNKNOWN_TOPIC | UNLED:
-            _look_again(asker, {names[topic] for topic, _ in places}, give_up_s)
+            with suppress(KafkaException):
+                # Without a request, a client keeps an answer without a leader for minutes.
+                for name in sorted({names[topic] for topic, _ in places}):
+                    asker.list_topics(name, give_up_s)
         time.sleep(0.02)
     return {}
 
@@ -42,13 +45,6 @@ def committed(asker: Consumer, names: Names, places: Collection[Place], timeout_
     """Committed offsets of the asker's group, without the places that have none. **Raises** KafkaException."""
     answers = asker.committed([names.at(place) for place in places], timeout=timeout_s)
     return names.offsets([answer for answer in answers if not answer.error and answer.offset >= 0])
-
-
-def _look_again(asker: Consumer, topics: set[str], timeout_s: float) -> None:
-    with suppress(KafkaException):
-        # Without a request, a client keeps an answer without a leader for minutes.
-        for topic in sorted(topics):
-            asker.list_topics(topic, timeout_s)
 
 
 def latest(asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST) -> dict[Place, int]:
