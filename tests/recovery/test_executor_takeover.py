@@ -187,7 +187,7 @@ def test_what_is_open_is_remembered_until_it_is_read_again_and_no_longer() -> No
         for offset in range(count):
             scan.follow(asks(offset, call(offset)), poison=False)
         used, _ = tracemalloc.get_traced_memory()
-        remembered = len(scan)
+        remembered = len(scan._open)
         for offset in range(count - 1):
             request = asks(offset, call(offset))
             assert scan.passes(request)
@@ -196,7 +196,7 @@ def test_what_is_open_is_remembered_until_it_is_read_again_and_no_longer() -> No
         tracemalloc.stop()
 
     assert used / count < 260  # 126 at best: a dictionary doubles
-    assert (remembered, len(scan)) == (count, 1)
+    assert (remembered, len(scan._open)) == (count, 1)
     assert scan.open(asks(count, call(count)), poison=False)
     assert len(scan) == 0
 

@@ -268,6 +268,3 @@ class TakeOverScan:
             return False
         del self._open[key]
         return True
-
-    def __len__(self) -> int:
-        return len(self._open)
