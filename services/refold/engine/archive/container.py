@@ -1,7 +1,5 @@
-"""Copies of runs: their file format, Avro object container files with the raw records, and their verification.
-
-Equal runs make equal bytes, so a repeated pass writes nothing new. A copy is verified by its bytes, without Kafka.
-"""
+"""Copies of runs: their file format, Avro object container files with the raw records, and their verification by those
+bytes alone. Equal runs make equal bytes, so a repeated pass writes nothing new."""
 
 import io
 import struct

@@ -1,8 +1,5 @@
-"""Files of an archive, and the lookup of runs in them.
-
-`YYYY/MM/DD/<partition>-<n>.avro` has runs that ended on that day (UTC), and never changes; `index/` has a small file
-beside each, with a line per run, which is made again if missing.
-"""
+"""Files of an archive, and the lookup of runs in them. `YYYY/MM/DD/<partition>-<n>.avro` has runs that ended on that
+day (UTC), and never changes; `index/` has a file beside each, with a line per run, made again if missing."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,7 @@
-"""`EventLog` of services: one member of a group on Kafka, with its producer.
-
-One consumer is the group member and never fetches (`membership`), one reads by position (`intake`). `take` belongs to
-one thread, other methods to any: a Consumer is locked while it polls, so `read`, `commit`, `pause` and `resume` leave
-notes for `take`, and `end` has its own consumer (0.3 ms, against 100 ms behind a fetch).
-"""
+"""`EventLog` of services: one member of a group on Kafka, with its producer. One consumer is the group member and never
+fetches (`membership`), one reads by position (`intake`). `take` belongs to one thread, other methods to any: a Consumer
+is locked while it polls, so `read`, `commit`, `pause` and `resume` leave notes for `take`, and `end` has its own
+consumer (0.3 ms, against 100 ms behind a fetch)."""
 
 import time
 from collections import deque
