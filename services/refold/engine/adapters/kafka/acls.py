@@ -11,7 +11,7 @@ from confluent_kafka import admin as kafka
 
 from refold.core.errors import UsageError
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import ANSWER_S, of, translate
+from refold.engine.adapters.kafka.errors import ANSWER_S, kafka_error, translate
 from refold.engine.adapters.kafka.topics import await_shown, declared
 from refold.engine.runtime.settings import KafkaSettings
 
@@ -98,13 +98,13 @@ def expected_acls(prefix: str, who: Principals) -> list[Acl]:
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     acls = set()
     for role, kind, pattern, operation in rights:
-        for principal, place in _holders(role, pattern, who):
+        for principal, place in _principals_with(role, pattern, who):
             name, star, _ = (prefix + place).partition("*")
             acls.add(Acl(principal, kind, name, "prefixed" if star else "literal", operation))
     return sorted(acls)
 
 
-def _holders(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
+def _principals_with(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
     """Principals of a right, each with its pattern: an executor's is narrowed to its own pool."""
     for name, named in who.items():
         kind, _, pool = name.partition(".")
@@ -143,12 +143,12 @@ def compare(expected: Iterable[Acl], present: Iterable[Acl], prefix: str) -> lis
     rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
     for acl in found - ours:
-        if any(_overlap(acl, *place) for place in places):
-            rules.append(AclRule(acl, "surplus" if _only_ours(acl, prefix) else "wider"))
+        if any(_is_about(acl, *place) for place in places):
+            rules.append(AclRule(acl, "surplus" if _is_only_ours(acl, prefix) else "wider"))
     return sorted(rules)
 
 
-def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
+def _is_about(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
     if acl.kind != kind:
         return False
     if acl.name == EVERYWHERE or acl.name == name:
@@ -157,7 +157,7 @@ def _overlap(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
     return inside or (acl.pattern == "prefixed" and name.startswith(acl.name))
 
 
-def _only_ours(acl: Acl, prefix: str) -> bool:
+def _is_only_ours(acl: Acl, prefix: str) -> bool:
     if acl.pattern == "literal":
         return acl.name != EVERYWHERE
     return prefix != "" and acl.name.startswith(prefix)
@@ -176,9 +176,9 @@ class Acls:
             # Perhaps they are hidden: the client swallows a refusal to list rules (confluent-kafka 2.16), but not one
             # to delete. This rule does not exist.
             nobody = Acl("User:refold-nobody", "topic", f"{self._prefix}nothing", "literal", "read")
-            futures = self._admin.delete_acls([_write(nobody, kafka.AclBindingFilter)], request_timeout=ANSWER_S)
+            futures = self._admin.delete_acls([_binding_of(nobody, kafka.AclBindingFilter)], request_timeout=ANSWER_S)
             _answers(futures, "read the ACLs")
-        return compare(self.expected, filter(None, map(_read, bindings)), self._prefix)
+        return compare(self.expected, filter(None, map(_acl_of, bindings)), self._prefix)
 
     def diff(self) -> list[AclRule]:
         return [rule for rule in self.rules() if rule.state != "there"]
@@ -186,8 +186,8 @@ class Acls:
     def apply(self, *, prune: bool = False) -> list[AclRule]:
         """Create missing rules and, with `prune`, remove surplus ones; return the changes."""
         changes = [rule for rule in self.diff() if rule.state in (("missing", "surplus") if prune else ("missing",))]
-        create = [_write(rule.acl, kafka.AclBinding) for rule in changes if rule.state == "missing"]
-        remove = [_write(rule.acl, kafka.AclBindingFilter) for rule in changes if rule.state == "surplus"]
+        create = [_binding_of(rule.acl, kafka.AclBinding) for rule in changes if rule.state == "missing"]
+        remove = [_binding_of(rule.acl, kafka.AclBindingFilter) for rule in changes if rule.state == "surplus"]
         # Missing rules come first: a renamed principal is never without rights.
         if create:
             _answers(self._admin.create_acls(create, request_timeout=ANSWER_S), "create the ACLs")
@@ -230,8 +230,8 @@ def may_write(settings: KafkaSettings, topic: str) -> bool:
 def _answer(future: Future[_T], action: str) -> _T:
     try:
         return future.result(ANSWER_S)
-    except (KafkaException, TimeoutError) as raised:
-        error = of(raised) if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+    except KafkaException as raised:
+        error = kafka_error(raised)
         if refusal := _REFUSALS.get(error.code()):
             # In words of our own: the broker's are the whole request, as Java prints it.
             raise UsageError(f"cannot {action}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
@@ -243,7 +243,7 @@ def _answers(futures: Mapping[Any, Future[Any]], action: str) -> None:
         _answer(future, action)
 
 
-def _read(binding: kafka.AclBinding) -> Acl | None:
+def _acl_of(binding: kafka.AclBinding) -> Acl | None:
     kind = _KINDS.get(kafka.ResourceType(binding.restype))
     if kind is None:
         return None
@@ -253,7 +253,7 @@ def _read(binding: kafka.AclBinding) -> Acl | None:
     return Acl(binding.principal, kind, binding.name, pattern, operation, binding.host, permission)
 
 
-def _write(acl: Acl, kind: type[B]) -> B:
+def _binding_of(acl: Acl, kind: type[B]) -> B:
     return kind(
         kafka.ResourceType[acl.kind.upper()],
         acl.name,

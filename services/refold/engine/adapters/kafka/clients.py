@@ -79,7 +79,7 @@ class SentRequests:
     def __init__(self) -> None:
         self._of: dict[str, Counter[str]] = {}
 
-    def hear(self, statistics: str) -> None:
+    def add(self, statistics: str) -> None:
         client = orjson.loads(statistics)
         # Statistics are sums since the client's start.
         brokers = client["brokers"].values()
@@ -259,6 +259,6 @@ def _client(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
         **settings.options,
     }
     if STATISTICS in merged:
-        merged["stats_cb"] = SENT_REQUESTS.hear
+        merged["stats_cb"] = SENT_REQUESTS.add
     with translated("set up a Kafka client"):
         return kind(merged, logger=_Log())

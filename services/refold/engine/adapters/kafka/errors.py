@@ -75,7 +75,7 @@ UNLED = frozenset(code for code, known in MEANINGS.items() if known is _ELECTION
 _REFUSALS = ("SASL authentication error: ", "handshake failed: Broker: ")
 
 
-def of(error: KafkaException) -> KafkaError:
+def kafka_error(error: KafkaException) -> KafkaError:
     cause = error.args[0]
     return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))
 
@@ -110,7 +110,7 @@ def admin_result(future: Future[_T], action: str, *, unless: int | None = None) 
     try:
         return future.result(ANSWER_S)
     except KafkaException as error:
-        if of(error).code() != unless:
+        if kafka_error(error).code() != unless:
             raise translate(error, action) from None
         return None
     except TimeoutError:
@@ -120,6 +120,6 @@ def admin_result(future: Future[_T], action: str, *, unless: int | None = None) 
 def translate(error: KafkaError | KafkaException, action: str) -> RefoldError:
     """Convert an error to ours, with the next action; `action` failed, as "read the topics"."""
     if isinstance(error, KafkaException):
-        error = of(error)
+        error = kafka_error(error)
     entry = meaning(error)
     return entry.kind(f"cannot {action}: {error.str()}", hint=entry.hint, kafka=error.name())

@@ -44,7 +44,7 @@ class Intake:
         every = [(topic, number) for topic in self._topics if topic not in absent for number in numbers]
         rare = [] if self._positions else [place for place in every if place[0] in self._rare_topics]
         # Of a fetching client, its answer would lie behind the fetch.
-        offsets.asked(self._rare, self._names, rare, give_up_s=ONE_ANSWER_S)
+        offsets.query(self._rare, self._names, rare, give_up_s=ONE_ANSWER_S)
         # By this consumer: without a request it would notice only once a second that it lacks a topic's place.
         starts, ends = (self._offsets_at(every, which) for which in (offsets.EARLIEST, offsets.LATEST))
         self._ends.update(ends)
@@ -134,7 +134,7 @@ class Intake:
         elif error.code() in OUT_OF_RANGE:
             self._out_of_range(place, batch)
         else:
-            self._trouble.hear("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
+            self._trouble.report("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
     def collect(self, batch: Taken) -> None:
         """Report captured ends that are reached."""
@@ -163,7 +163,7 @@ class Intake:
             consumer.close()
 
     def _offsets_at(self, places: Collection[Place], which: int) -> dict[Place, int]:
-        return offsets.asked(self._consumer, self._names, places, which, give_up_s=ONE_ANSWER_S)
+        return offsets.query(self._consumer, self._names, places, which, give_up_s=ONE_ANSWER_S)
 
     def _out_of_range(self, place: Place, batch: Taken) -> None:
         """Handle a position outside the log: its records are deleted (a hole), or the log has shrunk."""

@@ -15,7 +15,7 @@ from refold.core.errors import UnreachableError
 from refold.core.topics import pool_of
 from refold.engine.adapters.kafka import clients, offsets
 from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.engine.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, meaning, of, translate
+from refold.engine.adapters.kafka.errors import REFUSED, UNKNOWN_TOPIC, kafka_error, meaning, translate
 from refold.engine.adapters.kafka.intake import Intake
 from refold.engine.adapters.kafka.membership import GroupMembership
 from refold.engine.adapters.kafka.trouble import ONE_ANSWER_S, Overdue, Trouble
@@ -87,7 +87,7 @@ class KafkaEventLog:
                 for message in self._intake.rest(limit - 1):
                     self._intake.sort(message, batch)
         except KafkaException as error:
-            self._trouble.ends_with(error, f"read as {self.member}")
+            self._trouble.end_with(error, f"read as {self.member}")
         self._collect(batch)
         self._trouble.check()
         busy = _COMPANY <= len(batch.records) < limit  # as many as it may take wait already: a log is read through
@@ -183,7 +183,7 @@ class KafkaEventLog:
             if name in present or pool_of(self._names.logical(name)):
                 del unknown[name]
             elif now - since >= meaning(error).later_s:
-                self._trouble.ends_with(error)
+                self._trouble.end_with(error)
 
     def _collect(self, batch: Taken) -> None:
         self._intake.collect(batch)
@@ -230,7 +230,7 @@ class KafkaEventLog:
         try:
             clients.produce(self._producer, name, record, reported, check=self._trouble.check)
         except KafkaException as error:
-            code = of(error).code()
+            code = kafka_error(error).code()
             if code in UNKNOWN_TOPIC:  # senders retry until `take` knows better
                 self._trouble.unknown.setdefault(name, time.monotonic())
             elif code not in REFUSED:
@@ -243,20 +243,21 @@ class KafkaEventLog:
         report(clients.delivery(token, error, message))
         if error is not None:
             if error.code() in UNKNOWN_TOPIC and (message.partition() or 0) >= self._settings.partitions:
-                self._trouble.ends_with(error, f"write to {message.topic()}")  # such a partition never comes
+                self._trouble.end_with(error, f"write to {message.topic()}")  # such a partition never comes
             else:
-                self._trouble.hear("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
+                self._trouble.report("kafka.write_error", error, f"write to {message.topic()}", topic=message.topic())
 
     def end(self, topic: str, partition: int) -> int:
         name, place, asker = self._names[topic], (topic, partition), self._asker(self._membership.group)
         try:
-            end = offsets.asked(asker, self._names, [place], give_up_s=ONE_ANSWER_S)[place]
+            end = offsets.query(asker, self._names, [place], give_up_s=ONE_ANSWER_S)[place]
         except KafkaException as error:
-            if unknown := of(error).code() in UNKNOWN_TOPIC:
+            cause = kafka_error(error)
+            if unknown := cause.code() in UNKNOWN_TOPIC:
                 self._trouble.unknown.setdefault(name, time.monotonic())
             if not (unknown and pool_of(topic)):
                 self._ending.setdefault(place, Overdue(f"ask where {name} ends in {partition}")).late(error)
-            raise UnreachableError(f"the broker does not report where {name} ends", kafka=of(error).name()) from None
+            raise UnreachableError(f"the broker does not report where {name} ends", kafka=cause.name()) from None
         if answered := self._ending.pop(place, None):
             answered.over()
         return end

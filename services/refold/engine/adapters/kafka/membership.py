@@ -60,7 +60,7 @@ class GroupMembership:
         message = self._consumer.poll(0)
         if message is not None and (error := message.error()) and not self._fenced(error):
             topic = message.topic()
-            self._trouble.hear("kafka.read_error", error, f"read {topic or 'the topics'}", topic=topic)
+            self._trouble.report("kafka.read_error", error, f"read {topic or 'the topics'}", topic=topic)
         if not self._left:
             self._insist()
         gone, self._lost = self._lost, set()

@@ -7,13 +7,13 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from refold.engine.adapters.kafka.clients import REQUEST_TIMEOUT_S, Names
-from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, meaning, of, translated
+from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, UNLED, kafka_error, meaning, translated
 from refold.engine.ports.log import Place
 
 LATEST, EARLIEST = -1, -2
 
 
-def asked(
+def query(
     asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST, *, give_up_s: float
 ) -> dict[Place, int]:
     """High watermarks, or first offsets, of partitions. **Raises** KafkaException without an answer in time."""
@@ -27,7 +27,7 @@ def asked(
             topic, cause = failed[0]
             error = KafkaError(cause.code(), f"{topic}: {cause.str()}")
         except KafkaException as raised:
-            error = of(raised)
+            error = kafka_error(raised)
         # Asked too early (fresh topic, election) the broker sends us on; librdkafka learns where to only by the answer.
         waited = time.monotonic() - begun
         if waited >= min(meaning(error).start_s, give_up_s):
@@ -47,7 +47,7 @@ def committed(asker: Consumer, names: Names, places: Collection[Place], timeout_
     return names.offsets([answer for answer in answers if not answer.error and answer.offset >= 0])
 
 
-def latest(asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST) -> dict[Place, int]:
-    """As `asked`, with our errors. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
+def bounds(asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST) -> dict[Place, int]:
+    """As `query`, with our errors. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
     with translated("ask where topics end"):
-        return asked(asker, names, places, which, give_up_s=REQUEST_TIMEOUT_S)
+        return query(asker, names, places, which, give_up_s=REQUEST_TIMEOUT_S)

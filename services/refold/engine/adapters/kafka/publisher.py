@@ -14,7 +14,7 @@ from refold.core.messages import ApprovalVote, RunOperation, RunRequest, RunSign
 from refold.core.wire import codec, sizes
 from refold.core.wire.headers import cloud_event
 from refold.engine.adapters.kafka import clients
-from refold.engine.adapters.kafka.errors import REFUSED, is_final, of, translate
+from refold.engine.adapters.kafka.errors import REFUSED, is_final, kafka_error, translate
 from refold.engine.ports.log import Headers
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import KafkaSettings
@@ -83,7 +83,7 @@ class KafkaPublisher:
             while not answers and not client.error and time.monotonic() < deadline:
                 client.poll(_LOOK_S)
         except KafkaException as error:
-            answers.append((of(error), None))
+            answers.append((kafka_error(error), None))
         client.poll(0)  # a broken client purges its records, and reports the reason by itself
         if client.error and not answers:
             answers.append((client.error, None))
@@ -128,7 +128,7 @@ class _Client:
         try:
             self.producer.poll(timeout_s)
         except KafkaException as error:
-            self.on_error(of(error))
+            self.on_error(kafka_error(error))
         except SystemError:  # the same, where a report came with it: confluent-kafka 2.16 loses the error then
             self.on_error(KafkaError(KafkaError._FATAL))
 

@@ -93,7 +93,7 @@ class KafkaLogReader:
                 numbers = range(self._count(consumer, topics[0])) if starts is None else (starts,)
                 starts = dict.fromkeys(numbers, OFFSET_BEGINNING)
             places = {(topic, number): start for topic in topics for number, start in starts.items()}
-            ends = offsets.latest(consumer, self._names, places)
+            ends = offsets.bounds(consumer, self._names, places)
             consumer.assign([self._names.at(place, start) for place, start in places.items()])
         except BaseException:
             consumer.close()
@@ -186,7 +186,7 @@ class KafkaNews:
         self._consumer: Consumer = clients.consumer(settings, "reader", error_cb=self._on_error, **ahead)
         places = [(topic, number) for topic in topics for number in range(partitions)]
         try:
-            starts = offsets.latest(self._consumer, self._names, places) if starts is None else starts
+            starts = offsets.bounds(self._consumer, self._names, places) if starts is None else starts
             self._consumer.assign([self._names.at(place, start) for place, start in starts.items()])
         except BaseException:
             self._consumer.close()

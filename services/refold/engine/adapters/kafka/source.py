@@ -38,21 +38,21 @@ class KafkaLogSource:
     def bounds(self, topics: Sequence[str] = TOPICS) -> dict[Place, tuple[int, int]]:
         places = [(topic, number) for topic in topics for number in range(self.partitions)]
         with closing(clients.consumer(self._settings, "reader")) as consumer:
-            starts = offsets.latest(consumer, self._names, places, offsets.EARLIEST)
-            ends = offsets.latest(consumer, self._names, places)
+            starts = offsets.bounds(consumer, self._names, places, offsets.EARLIEST)
+            ends = offsets.bounds(consumer, self._names, places)
         return {place: (starts[place], end) for place, end in ends.items()}
 
     def end(self, place: Place) -> int:
         """High watermark of a partition. **Raises** UsageError for a missing topic."""
         with closing(clients.consumer(self._settings, "reader")) as consumer:
-            return offsets.latest(consumer, self._names, [place])[place]
+            return offsets.bounds(consumer, self._names, [place])[place]
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """High watermarks; empty without an answer within a second."""
         if not (asked := list(places)):
             return {}
         with closing(clients.consumer(self._settings, "reader")) as consumer, suppress(KafkaException):
-            return offsets.asked(consumer, self._names, asked, give_up_s=1.0)
+            return offsets.query(consumer, self._names, asked, give_up_s=1.0)
         return {}
 
     def feed(self, positions: Mapping[Place, int]) -> KafkaNews:

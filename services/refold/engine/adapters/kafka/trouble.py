@@ -6,7 +6,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from refold.core.errors import RefoldError
-from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, meaning, of, translate
+from refold.engine.adapters.kafka.errors import UNKNOWN_TOPIC, is_final, kafka_error, meaning, translate
 from refold.engine.runtime.outages import OUTAGES
 
 _log = structlog.get_logger()
@@ -26,7 +26,7 @@ class Overdue:
 
     def late(self, error: KafkaException) -> None:
         """Report that there is no answer so far. **Raises** our error if waiting cannot help."""
-        now, cause = time.monotonic(), of(error)
+        now, cause = time.monotonic(), kafka_error(error)
         if not self._logged:
             self._since_s, self._logged = now, 1
             _log.warning("kafka.waiting", what=self._action, error=str(cause))
@@ -54,7 +54,7 @@ class Trouble:
         self.unknown: dict[str, float] = {}
         """Topics that a broker did not know, with the time (monotonic); a fresh answer clears or confirms them."""
 
-    def ends_with(self, error: RefoldError | KafkaError | KafkaException, action: str = "go on") -> None:
+    def end_with(self, error: RefoldError | KafkaError | KafkaException, action: str = "go on") -> None:
         if self._fatal is None:
             self._fatal = error if isinstance(error, RefoldError) else translate(error, action)
 
@@ -63,12 +63,12 @@ class Trouble:
             raise self._fatal
 
     def on_error(self, error: KafkaError) -> None:
-        self.hear("kafka.error", error, "go on")
+        self.report("kafka.error", error, "go on")
 
-    def hear(self, event: str, error: KafkaError, action: str, **fields: object) -> None:
+    def report(self, event: str, error: KafkaError, action: str, **fields: object) -> None:
         """Keep a fatal error, log any other."""
         if is_final(error):
-            self.ends_with(error, action)
+            self.end_with(error, action)
         else:
             if error.code() in UNKNOWN_TOPIC and (topic := fields.get("topic")):
                 self.unknown.setdefault(str(topic), time.monotonic())

@@ -228,7 +228,7 @@ def server_problems(link: Link, *, cluster: bool) -> list[str]:
             problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")
         elif (actual := reply[1].decode()) != expected:
             problems.append(f"{name} is {actual}, so {why}: run `{line}` and keep it with `CONFIG REWRITE`.")
-    return problems + _condition(link, cluster=cluster)
+    return problems + _state_problems(link, cluster=cluster)
 
 
 def open_to_all(url: str, *, timeout: timedelta) -> bool:
@@ -242,10 +242,10 @@ def open_to_all(url: str, *, timeout: timedelta) -> bool:
     options.pop("password", None)
     bare = parts._replace(netloc=place, query=urlencode(options))
     logins = [bare, bare._replace(netloc=f"{user}:{token_hex(16)}@{place}")] if user else [bare]
-    return any(_lets_in(urlunsplit(each), timeout) for each in logins)
+    return any(_admits(urlunsplit(each), timeout) for each in logins)
 
 
-def _lets_in(url: str, timeout: timedelta) -> bool:
+def _admits(url: str, timeout: timedelta) -> bool:
     with closing(Link(url, timeout=timeout)) as link:
         try:
             (reply,) = link.exchange([("PING",)])
@@ -256,7 +256,7 @@ def _lets_in(url: str, timeout: timedelta) -> bool:
     return not isinstance(reply, ResponseError)
 
 
-def _condition(link: Link, *, cluster: bool) -> list[str]:
+def _state_problems(link: Link, *, cluster: bool) -> list[str]:
     info = _info(link, "persistence") | _info(link, "replication") | _info(link, "cluster")
     wrong = []
     if info.get("loading") == "1":
