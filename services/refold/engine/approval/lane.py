@@ -15,7 +15,7 @@ from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VO
 from refold.engine.approval import inputs, outbox
 from refold.engine.approval.granting import Grants, may_grant
 from refold.engine.approval.outbox import ApprovalOutbox, Equipment
-from refold.engine.approval.question import KEPT, OpenQuestion, Over, QuestionsOfCall, ToolDefs, as_judged, vote_in
+from refold.engine.approval.question import KEPT, OpenByCall, OpenQuestion, PastApprovals, ToolDefs, as_judged, vote_in
 from refold.engine.approval.settings import REPLAYED
 from refold.engine.ports.effects import AskEnd, Effect, Read
 from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
@@ -25,7 +25,7 @@ from refold.engine.runtime.unresolved import UnresolvedInputs
 from refold.sdk.sources import FactsTable
 
 
-class Hearing:
+class IncomingVotes:
     """Votes of a lane on their way to its `questions`, read up to `questions_end`. **Units**: `most_void` in bytes."""
 
     def __init__(self, questions: Mapping[str, OpenQuestion], outbox: ApprovalOutbox, *, most_void: int) -> None:
@@ -36,11 +36,11 @@ class Hearing:
         self._void: deque[tuple[str, str]] = deque()
         self._void_bytes = 0
 
-    def hear(self, question: OpenQuestion, record: Record, token: str) -> None:
+    def add(self, question: OpenQuestion, record: Record, token: str) -> None:
         question.tokens.setdefault(token, record.at_ms)
         self._votes.append((question, record, token))
 
-    def sift(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
+    def pass_on(self, catalog: Catalog, tools: ToolDefs, answer: Callable[[Record, Objection], None]) -> None:
         """Pass votes on to their questions; answer unusable ones, and those without a question."""
         records, self._votes = self._votes, []
         for question, record, token in records:
@@ -80,8 +80,8 @@ class ApprovalLane:
         self._catch_up = CatchUp(assigned, REPLAYED)
         self.outbox = ApprovalOutbox(self.partition, equipment, ends=self._catch_up.ends)
         self.live = False
-        self._hearing = Hearing(self.questions, self.outbox, most_void=self._limits.void_bytes)
-        self._over, self._questions_of_call = Over(self._limits.remember), QuestionsOfCall()
+        self._incoming = IncomingVotes(self.questions, self.outbox, most_void=self._limits.void_bytes)
+        self._past, self._questions_of_call = PastApprovals(self._limits.remember), OpenByCall()
         self._due: dict[str, None] = {}
         self._stale: dict[str, RunId] = {}
         self._again_ms = 0
@@ -97,7 +97,7 @@ class ApprovalLane:
                 follow_catalog(self.catalog, item, self._journal)
             self._reached(item.topic, item.offset)
         elif isinstance(item, End):
-            self._hearing.unresolved.reached_end(item.offset)
+            self._incoming.unresolved.reached_end(item.offset)
         else:
             self.clock.read(item.at_ms)
             self._read(item)
@@ -119,8 +119,8 @@ class ApprovalLane:
 
     def work(self, votes: int) -> int:
         """Judge changed questions until about `votes` votes are counted; return their number."""
-        self._read_on()
-        self._hearing.sift(self.catalog, self._equipment.tools, self._answer)
+        self._read_later_topics()
+        self._incoming.pass_on(self.catalog, self._equipment.tools, self._answer)
         if not self.live and self._catch_up.done:
             self._go_live()
         # Without the present time, an expired question could still be decided.
@@ -150,7 +150,7 @@ class ApprovalLane:
     def waiting_bytes(self) -> int:
         """Bytes of votes without a request, and, once the lane judges, of unjudged votes."""
         unjudged = (self.questions.get(approval) for approval in self._due if self.live and self.clock.fresh)
-        return self._hearing.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
+        return self._incoming.unresolved.bytes + sum(question.waiting_bytes() for question in unjudged if question)
 
     def next_due_ms(self) -> int | None:
         """Time of the next judgement: in the next turn, or when the service's key may sign."""
@@ -162,14 +162,14 @@ class ApprovalLane:
 
     def _reached(self, topic: str, offset: int) -> None:
         if topic == APPROVAL_REQUESTED:
-            self._hearing.questions_end = max(self._hearing.questions_end, offset)
+            self._incoming.questions_end = max(self._incoming.questions_end, offset)
         self._catch_up.reached(topic, offset)
 
-    def _read_on(self) -> None:
+    def _read_later_topics(self) -> None:
         while self._later and all(self._catch_up.has(topic) for topic in REPLAYED if topic not in self._later):
             topic = self._later.pop(0)
             self.orders.append(Read(topic, self.partition, self._starts[topic]))
-        if not self._later and self._hearing.unresolved.has_fresh():
+        if not self._later and self._incoming.unresolved.has_fresh():
             self.orders.append(AskEnd(APPROVAL_REQUESTED, self.partition))
 
     def _go_live(self) -> None:
@@ -184,7 +184,7 @@ class ApprovalLane:
     def _read(self, record: Record) -> None:
         try:
             if record.topic == CATALOG:
-                self._learn(record)
+                self._read_catalog(record)
             elif record.topic == APPROVAL_REQUESTED:
                 self._question_read(record)
             elif record.topic == APPROVAL_VOTED:
@@ -194,7 +194,7 @@ class ApprovalLane:
         except MalformedError as error:
             self.outbox.dead_letter(record, Objection(error.code, str(error)), now=self.now)
 
-    def _learn(self, record: Record) -> None:
+    def _read_catalog(self, record: Record) -> None:
         before = dict(self.catalog.keys), set(self.catalog.policies)
         follow_catalog(self.catalog, record, self._journal)
         if (self.catalog.keys, set(self.catalog.policies)) != before:
@@ -208,12 +208,12 @@ class ApprovalLane:
             self.questions.pop(approval, None)
             self._questions_of_call.close(approval)
             self._stale.pop(approval, None)
-            self._over.close(approval)
+            self._past.close(approval)
             return
         settings, place = self._settings, {"partition": record.partition, "partitions": self._settings.partitions}
         request = received(record.key, record.value, environment=settings.environment, **place)
         approval = request.approval_id
-        if self._over.get(approval):
+        if self._past.get(approval):
             # A predecessor of the planner died before it sent this request; its successor sent and closed it.
             self._journal.counts["request.closed"] += 1
             self._stale[approval] = request.run_id
@@ -221,11 +221,11 @@ class ApprovalLane:
             if others := self._questions_of_call.open(request):
                 self.outbox.second(record, others)
             most = most_said(self._limits.payload_bytes, quorum_of(request, self.catalog.roles.askers))
-            question = OpenQuestion(request, most, decided=approval in self._over)
+            question = OpenQuestion(request, most, decided=approval in self._past)
             self.questions[approval] = question
             self._due[approval] = None
-            for vote, token in self._hearing.unresolved.take(approval):
-                self._say(question, vote, token)
+            for vote, token in self._incoming.unresolved.take(approval):
+                self._take_vote(question, vote, token)
 
     def _voted(self, record: Record) -> None:
         if record.value is None:
@@ -233,23 +233,23 @@ class ApprovalLane:
         message = inputs.read_vote(record, partitions=self._settings.partitions)
         approval = message.approval_id
         if question := self.questions.get(approval):
-            self._say(question, record, message.token)
+            self._take_vote(question, record, message.token)
         elif approval in self.grants:
-            self._say_afterwards(record, message.token)
-        elif approval in self._over:
+            self._judge_late_vote(record, message.token)
+        elif approval in self._past:
             self.outbox.dead_letter(record, Objection("late", "the approval is closed"), now=self.now)
         else:
             # Until its request is read, or is known to be missing.
-            self._hearing.unresolved.park(approval, (record, message.token), record_bytes(record))
+            self._incoming.unresolved.park(approval, (record, message.token), record_bytes(record))
 
-    def _say(self, question: OpenQuestion, record: Record, token: str) -> None:
+    def _take_vote(self, question: OpenQuestion, record: Record, token: str) -> None:
         if question.decided:
-            self._say_afterwards(record, token)
+            self._judge_late_vote(record, token)
             return
-        self._hearing.hear(question, record, token)
+        self._incoming.add(question, record, token)
         self._due[question.request.approval_id] = None
 
-    def _say_afterwards(self, record: Record, token: str) -> None:
+    def _judge_late_vote(self, record: Record, token: str) -> None:
         vote = vote_in(token, self.catalog)
         self._answer(record, vote if isinstance(vote, Objection) else self._afterwards(vote))
 
@@ -263,7 +263,7 @@ class ApprovalLane:
             past = record.offset < self._catch_up.ends[APPROVAL_DECIDED] and message.approval_id not in self.questions
             # Of a closed question only a grant still has an effect, and verifying costs far more than this look.
             if past and not may_grant(message.token):
-                self._over.decide(message.approval_id)
+                self._past.decide(message.approval_id)
                 return
             decided = inputs.opened(message, self.catalog)
         except (MalformedError, UnauthorisedError) as error:
@@ -274,7 +274,7 @@ class ApprovalLane:
     def _accept(self, decided: Decision, token: str) -> None:
         question = self.questions.get(decided.approval)
         if question is None:
-            self._over.decide(decided.approval)
+            self._past.decide(decided.approval)
         elif question.request.question == decided.question and question.token != token:
             self._journal.counts["decision.raced" if question.decided else "decision.read"] += 1
             question.decide(token)

@@ -104,7 +104,7 @@ def _rank(vote: Vote | Objection, last: Mapping[str, Vote], count: Count, roles:
     return 1 if alien else 2
 
 
-class QuestionsOfCall(dict[str, set[str]]):
+class OpenByCall(dict[str, set[str]]):
     """Open questions by their call; an honest planner has one at a time."""
 
     def open(self, request: ApprovalRequest) -> list[str]:
@@ -120,7 +120,7 @@ class QuestionsOfCall(dict[str, set[str]]):
             self[call] = left
 
 
-class Over(Recent[str, bool]):
+class PastApprovals(Recent[str, bool]):
     """The latest approvals that are decided, or closed (True)."""
 
     def decide(self, approval: str) -> None:

@@ -46,24 +46,24 @@ def run_of(record: Record) -> str:
     if record.topic == RUN_LOG:
         return (parse_log_key(key) or ("", 0))[0]
     if kind_of(record.topic) == TOOL_CLAIMED:
-        return _claimant(record)
+        return _run_of_claim(record)
     parts = key.split(b"/")
     if record.topic == RUN_SNAPSHOT:
-        return _marked(parts)
+        return _run_of_marker(parts)
     # A repeated question has the key `again/RUN/SEQ`. (A run may be called `again`, so the parts count.)
     if record.topic in (topics.APPROVAL_DECIDED, *DEAD_LETTERS) and _AGAIN.match(key):
         return _text(parts[1])
     # A token has no slash, and the key of a signal has one: a run id may begin as tokens do.
     if record.topic in (topics.RUN_SIGNALLED, *DEAD_LETTERS) and _CALLBACK.fullmatch(key):
-        return _called_back(key)
+        return _run_of_callback(key)
     return _text(parts[0])
 
 
-def _marked(parts: list[bytes]) -> str:
+def _run_of_marker(parts: list[bytes]) -> str:
     return _text(parts[1]) if parts[0] in (b"run", b"hold") and len(parts) > 1 else ""
 
 
-def _called_back(token: bytes) -> str:
+def _run_of_callback(token: bytes) -> str:
     try:
         return parse_callback_token(token.decode())
     except (MalformedError, UnicodeDecodeError):
@@ -92,13 +92,13 @@ def lying_of(records: Iterable[Record], runs: frozenset[RunId]) -> list[Lying]:
         earlier = by_place.get(place)
         run = earlier.run_id if earlier else RunId(run_of(record))
         if run not in runs and record.topic in DEAD_LETTERS:
-            run = RunId(_run_of(record))
+            run = RunId(_run_of_letter(record))
         if run in runs:
             by_place[place] = Lying(run, record.topic, *place, record.value is not None)
     return list(by_place.values())
 
 
-def _run_of(letter: Record) -> str:
+def _run_of_letter(letter: Record) -> str:
     """Run named in the content of a refused input, whose key may name something else."""
     try:
         message = codec.decode(DeadLetter, letter.value or b"")
@@ -111,7 +111,7 @@ def _run_of(letter: Record) -> str:
         return ""
 
 
-def _claimant(record: Record) -> str:
+def _run_of_claim(record: Record) -> str:
     """Run of a claim, by its value: the key is the call's idempotency key."""
     if record.value is None:
         return _text((record.key or b"").split(b"/")[0])

@@ -88,14 +88,14 @@ class Archivist:
         for partition in self._to_read(marked, quiet, swept.now_ms):
             self._progress("look for runs that are due", partition, self._partitions)
             log = collecting.runs_of_log(self._reader, partition, marked)
-            again = self._believe(marked, log, swept)
+            again = self._drop_forged(marked, log, swept)
             ended = [run for run in log.ended.values() if run.run_id not in marked]
             quiet[partition] = self._next_due_ms(ended, swept.now_ms)
             due = self._due(ended, partition, marked, swept, again)
             swept.due += [run.run_id for run in due]
             for batch in collecting.batches(due, BATCH_BYTES):
                 if dry_run:
-                    self._sound(partition, batch, swept, dry_run=True)
+                    self._archivable(partition, batch, swept, dry_run=True)
                 else:
                     marked |= self._leave(partition, batch, swept)
             if self._settings.horizon_ms and not dry_run:
@@ -134,7 +134,7 @@ class Archivist:
         swept, partition = Swept(self._now()), home(root, self._partitions)
         marked = {name: marker for name, marker in self._markers().items() if is_below(name, root)}
         log = collecting.runs_of_log(self._reader, partition, marked)
-        again = self._believe(marked, log, swept)
+        again = self._drop_forged(marked, log, swept)
         ended_runs = log.ended
         if root not in marked:
             if (ended := ended_runs.get(root)) is None:
@@ -146,7 +146,7 @@ class Archivist:
         self._await_settled(family, partition, swept, again)
         swept.due += [row.run_id for row in family]
         if dry_run:
-            self._sound(partition, family, swept, dry_run=True)
+            self._archivable(partition, family, swept, dry_run=True)
         elif family:
             marked |= self._leave(partition, family, swept)
         if swept.left:
@@ -177,7 +177,7 @@ class Archivist:
         if horizon > 0:
             self._write([_marker(partition, HORIZON_KEY, RunErased(RunId(""), at_ms=horizon))])
 
-    def _believe(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
+    def _drop_forged(self, marked: dict[RunId, RunErased], log: RunsOfLog, swept: Swept) -> set[RunId]:
         """Drop forged markers; return runs with a fitting marker whose copy is in another archive."""
         # Planners can write the topic. A genuine marker has a copy in the archive, if there is one. (A mirror may bring
         # back the beginning of an erased run, or its failure before a retry.) Runs that are returned met the other
@@ -203,7 +203,7 @@ class Archivist:
         return set()
 
     def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
-        sound = self._sound(partition, batch, swept)
+        sound = self._archivable(partition, batch, swept)
         files = self._archive_store.keep(sound) if self._archive_store else {}
         swept.archived |= {str(run): file for run, file in files.items()}
         pools = {run.run_id: list(run.pools) for run in batch}
@@ -247,7 +247,7 @@ class Archivist:
         previous = [marker._replace(value=others.get(marker.key)) for marker in markers]
         return [marker if marker.value else marker._replace(headers=()) for marker in previous]
 
-    def _sound(
+    def _archivable(
         self, partition: int, batch: list[ArchivableRun], swept: Swept, *, dry_run: bool = False
     ) -> list[ArchivedRun]:
         """Runs of a batch that can leave, with their large values copied; the others are `left`."""

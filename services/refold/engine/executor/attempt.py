@@ -133,7 +133,7 @@ class Attempt:
         elif isinstance(reply, ledger.Claimed):
             self.after, self.takeover = reply.after, bool(reply.after)
             if self.now - self.right_ms <= self.outbox.settings.resend_ms or self.closed or self._is_within_lease():
-                self._granted()
+                self._go_on_claimed()
             else:  # the ledger took no writes for a while: nothing has begun, so the call is claimed again at once
                 self._hand_over()
         else:
@@ -152,7 +152,7 @@ class Attempt:
         else:
             assert isinstance(reply, ledger.Busy | ledger.Broken), f"not an answer to a claim: {reply}"
 
-    def _granted(self) -> None:
+    def _go_on_claimed(self) -> None:
         self._run()
 
     def look(self) -> None:

@@ -29,7 +29,7 @@ class ChainedAttempt(Attempt):
     def _owner(self) -> str:
         return ""  # a successor waits for the lease
 
-    def _granted(self) -> None:
+    def _go_on_claimed(self) -> None:
         self.phase = "waiting"
         self.look()
 
@@ -109,7 +109,7 @@ class ChainedAttempt(Attempt):
         if self.phase not in ("chaining", "undoing"):
             return
         if self.phase == "undoing" and (unknown or self.left):
-            self._undone(heard=not unknown)
+            self._finish_taken_back(heard=not unknown)
         elif self.left:
             self._depart(claimed=not unknown)
         elif unknown:
@@ -129,12 +129,12 @@ class ChainedAttempt(Attempt):
         claims = self.claims.of(self.request)
         first = shown and claims.head == self.link.claim_id
         if self.phase == "undoing":
-            self._undone(heard=first)
+            self._finish_taken_back(heard=first)
         # Of two that claim the call under two keys, the one whose claim lies behind the other's lets go.
         elif not first or claims.others != self.known.others:
             self._let_go()
         elif self.claim.doubt:
-            self._over_with()
+            self._mark_claim_ended()
             self._finish(self._result("doubt", outcome.IN_DOUBT))
         elif self.effect == "probed" and self._maybe_sent:
             self.phase = "probing"
@@ -149,7 +149,7 @@ class ChainedAttempt(Attempt):
         if self.phase in ("waiting", "reading", "probing"):
             self._depart(claimed=self.phase == "reading")
         elif self.phase == "undoing":
-            self._undone(heard=True)  # the next owner of the partition reads the link, or finds that it is missing
+            self._finish_taken_back(heard=True)  # the next owner of the partition reads the link, or misses it
         elif self.phase != "chaining":  # a link that is on its way is answered soon
             super().leave()
 
@@ -164,13 +164,13 @@ class ChainedAttempt(Attempt):
     def _run(self) -> None:
         if self._unsettled():
             # The confirmation does not hold any more. So the claim is not taken back: it stands for those before.
-            self._over_with()
+            self._mark_claim_ended()
             self._finish(self._result("doubt", outcome.IN_DOUBT))
         else:
             super()._run()
 
     def _refuse(self, refused: Refusal) -> None:
-        self._over_with()
+        self._mark_claim_ended()
         super()._refuse(refused)
 
     def _not_sent(self) -> str:
@@ -182,11 +182,11 @@ class ChainedAttempt(Attempt):
         late = self.timed_out and self.phase == "over" and ended.status == "failed"
         super().ended(ended)
         if not self.busy:
-            self._over_with()
+            self._mark_claim_ended()
         if late and self.effect == "once":  # only this process has the result: people have been asked already
             self._not_done(outcome.outcome_of(self.request, ended, self._tool_run(takeover=self.takeover)))
 
-    def _over_with(self) -> None:
+    def _mark_claim_ended(self) -> None:
         """Mark the claim as ended: later attempts need not wait for it."""
         if self.claim:
             self.outbox.ended.add(self.claim.claim_id, None)
@@ -221,10 +221,10 @@ class ChainedAttempt(Attempt):
         self.phase, name, prev = "undoing", self.outbox.fresh(), self.claim.claim_id
         self._append(replace(self.claim, claim_id=name, prev=prev, undone=True, handed_over=handed_over))
 
-    def _undone(self, *, heard: bool) -> None:
+    def _finish_taken_back(self, *, heard: bool) -> None:
         """Report the result after the claim was taken back; without the link in the chain it is unknown."""
         if self.result is None:
-            self._over_with()
+            self._mark_claim_ended()
             self._hand_over()
             return
         if not heard and self.result.status == "failed":

@@ -78,7 +78,7 @@ class ExecutorLane:
             self._read(item)
         elif isinstance(item, Reached) and not self._scan.complete:
             self._scan.reached(item.offset)
-            self._scanned()
+            self._end_first_reading()
 
     def _follow_catalog(self, item: Record | Reached | End) -> None:
         if isinstance(item, End):
@@ -96,7 +96,7 @@ class ExecutorLane:
         self.waiting.give_up(now)
         if self._freshness.is_due(now, self._outbox.settings.look_ms):
             self._outbox.orders.append(AskEnd(CATALOG, self.partition))
-        self._rewind()
+        self._request_second_reading()
 
     def halt_of(self, request: ToolRequest) -> str:
         """Reason why a call may not begin now, in spite of its permission; "" if it may."""
@@ -108,7 +108,7 @@ class ExecutorLane:
             return f"nobody could read the end of the catalog for {blind_ms / 1000:.0f} s"
         return ""
 
-    def beaten(self, delivery: Delivery, sent_ms: int) -> None:
+    def clock_probed(self, delivery: Delivery, sent_ms: int) -> None:
         mono_ms = self._outbox.now.mono_ms
         if delivery.offset is None or delivery.offset == NEVER:
             self.clock_probe_due = mono_ms + self._outbox.settings.clock_probe_again_ms
@@ -148,13 +148,13 @@ class ExecutorLane:
             if closing is not None and closing not in self._closing:
                 self._closing.append(closing)
             self._scan.follow(record, poison=poison)
-            self._scanned()
+            self._end_first_reading()
             return
         if self._scan.passes(record):
-            owed = self._owed(record, request, poison=poison) or closing or Owed(done=True)
+            owed = self._queue_or_bury(record, request, poison=poison) or closing or Owed(done=True)
             self._outstanding.add(record.offset, owed)
 
-    def _owed(self, record: Record, request: _Read, *, poison: bool) -> Owed | None:
+    def _queue_or_bury(self, record: Record, request: _Read, *, poison: bool) -> Owed | None:
         """Queue an open request, or bury an unreadable one; None for a closed one or a tombstone."""
         if request is None or not self._scan.open(record, poison=poison):
             return None
@@ -166,12 +166,12 @@ class ExecutorLane:
         self._outbox.bury(record, request, letter)
         return letter
 
-    def _scanned(self) -> None:
+    def _end_first_reading(self) -> None:
         if self._scan.complete:
             self._outstanding.position = self._scan.low  # everything below is closed
-            self._rewind()
+            self._request_second_reading()
 
-    def _rewind(self) -> None:
+    def _request_second_reading(self) -> None:
         if (offset := self._scan.rewinds(self._outbox.now.mono_ms)) is not None:
             self._outbox.orders.append(Read(self._outbox.settings.topic, self.partition, offset))
 

@@ -63,13 +63,13 @@ class Executor:
         # Nothing is acted upon before all records of the turn are read: a policy, a key, a tombstone.
         records_first = sorted(inbox, key=lambda item: isinstance(item, _ANSWERS))
         left = [effect for item in records_first for effect in self._route(item)]
-        self._look()
+        self._look_at_chains()
         if now.mono_ms >= self._tend_due:
             self._tend_due = now.mono_ms + self._settings.tend_ms
-            self._tend()
+            self._tend_attempts()
         if now.mono_ms >= self._round_due:
             self._round_due = now.mono_ms + self._settings.reap_ms
-            self._go_round()
+            self._visit_lanes()
         lanes = list(self._awake)
         self._probe_clocks(lanes)
         self._admit(lanes)
@@ -96,7 +96,7 @@ class Executor:
                 lane.waiting.clear()
             for attempt in list(self.attempts.values()):
                 attempt.leave()
-                self._retire(attempt)
+                self._forget_if_over(attempt)
             return False
         if over := self._outbox.now.mono_ms >= self._cut_ms:
             for attempt in self.attempts.values():
@@ -115,11 +115,11 @@ class Executor:
         elif isinstance(item, Delivery):
             self._delivered(item)
         elif isinstance(item, Looked):
-            self._fetched(item)
+            self._queue_fetched(item)
         elif isinstance(item, ToolEnded):
             if attempt := self.attempts.get(item.number):
                 attempt.ended(item)
-                self._retire(attempt)
+                self._forget_if_over(attempt)
         elif isinstance(item, (Record, Reached, End)):
             if lane := self._awake.touch(item.partition):
                 lane.feed(item)
@@ -134,7 +134,7 @@ class Executor:
         sent = self._outbox.delivered(item)
         if isinstance(sent, TimeAsked):
             if lane := self._awake.touch(sent.home):
-                lane.beaten(item, sent.sent_ms)
+                lane.clock_probed(item, sent.sent_ms)
         elif sent is not None:
             sent.appended(item.offset)
 
@@ -148,14 +148,14 @@ class Executor:
             if headers and len(headers) > 1 and (upto := taken_back(headers)):
                 self._take_back(lane, call, key, upto)
             else:
-                self._close(lane, call, key)
+                self._close_call(lane, call, key)
 
-    def _look(self) -> None:
+    def _look_at_chains(self) -> None:
         homes, self._claimed_in = self._claimed_in, set()
         for attempt in list(self.attempts.values()) if homes else ():
             if attempt.home in homes and attempt.phase in ("waiting", "reading", "undoing"):
                 attempt.look()
-                self._retire(attempt)
+                self._forget_if_over(attempt)
 
     def _take_back(self, lane: ExecutorLane, call: CallId, key: str, upto: int) -> None:
         """Withdraw an attempt that is judged again, or in doubt; a running one goes on."""
@@ -163,10 +163,10 @@ class Executor:
         lane.waiting.withdraw(call, upto)
         if (attempt := self._by_call.get(call)) and attempt.request.attempt <= upto:
             attempt.take_back()
-            self._retire(attempt)
+            self._forget_if_over(attempt)
         self._outbox.close(lane.partition, key, call, upto)
 
-    def _close(self, lane: ExecutorLane, call: CallId, key: str) -> None:
+    def _close_call(self, lane: ExecutorLane, call: CallId, key: str) -> None:
         lane.waiting.withdraw(call)
         if attempt := self._by_call.get(call):
             attempt.close()
@@ -182,15 +182,15 @@ class Executor:
                 self._outbox.set_aside(operation.home, "no ledger has written it", broken=(operation.key,))
             if isinstance(asker, Attempt):
                 asker.answered(operation, reply)
-                self._retire(asker)
+                self._forget_if_over(asker)
             elif asker is not None:
                 asker.done = True
             elif isinstance(operation, ledger.Lapsed):
-                self._reaped(operation, reply)
+                self._take_over_lapsed(operation, reply)
             elif isinstance(operation, ledger.Fill) and isinstance(reply, ledger.Filled):
-                self._filled(operation.home, reply)
+                self._note_fill_level(operation.home, reply)
 
-    def _reaped(self, operation: ledger.Lapsed, reply: ledger.Reply) -> None:
+    def _take_over_lapsed(self, operation: ledger.Lapsed, reply: ledger.Reply) -> None:
         home = operation.home
         if operation.heir and (lane := self.lanes.get(home)):
             lane.inherited()
@@ -209,14 +209,14 @@ class Executor:
                 self._fetching[home, place.offset] = key, place
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
-    def _fetched(self, fetched: Looked) -> None:
+    def _queue_fetched(self, fetched: Looked) -> None:
         """Queue the call of a request that was looked up at the ledger's offset."""
         home = fetched.partition
         pending, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
         if pending is None or lane is None or not fetched.known or not self._accepts(home, pending[1].call):
             return
         (key, place), record = pending, fetched.record
-        request = _order_of(record, key, place) if record else None
+        request = _request_under_lease(record, key, place) if record else None
         if record is None or request is None:
             # Compacted away: it is settled, or was sent again since and will be read.
             self._outbox.ledger.ask(ledger.Unlist(home, self._settings.pool, (key,)))
@@ -231,7 +231,7 @@ class Executor:
         lane = self.lanes.get(home)
         return lane is not None and call not in self._by_call and call not in lane.waiting
 
-    def _filled(self, home: int, filled: ledger.Filled) -> None:
+    def _note_fill_level(self, home: int, filled: ledger.Filled) -> None:
         """Stop or resume claims by the ledger's memory, which calls under way need."""
         if (lane := self.lanes.get(home)) is None:
             return
@@ -245,20 +245,20 @@ class Executor:
     def _leave(self, lane: ExecutorLane) -> None:
         for attempt in [open_attempt for open_attempt in self.attempts.values() if open_attempt.home == lane.partition]:
             attempt.leave()
-            self._retire(attempt)
+            self._forget_if_over(attempt)
         lane.waiting.clear()
         self._awake.forget(lane.partition)
         self._fetching = {at: request for at, request in self._fetching.items() if at[0] != lane.partition}
 
     # Timers
 
-    def _tend(self) -> None:
+    def _tend_attempts(self) -> None:
         for attempt in list(self.attempts.values()):
             attempt.tend()
-            self._retire(attempt)
+            self._forget_if_over(attempt)
         self._outbox.send_closes(at_once=self.draining)
 
-    def _go_round(self) -> None:
+    def _visit_lanes(self) -> None:
         """Visit all lanes, also those at rest."""
         settings, mono = self._settings, self._outbox.now.mono_ms
         free = max(1, settings.slots - len(self.attempts) - sum(len(lane.waiting) for lane in self.lanes))
@@ -297,7 +297,7 @@ class Executor:
                 ready.append(lane)
 
     def _begin(self, lane: ExecutorLane, requested: Requested) -> None:
-        if self._needs_nothing(lane, requested):
+        if self._needs_no_attempt(lane, requested):
             requested.done = True
             return
         if self._put_aside(lane, requested):
@@ -312,7 +312,7 @@ class Executor:
         self._acting += requested.weight
         attempt.begin()
 
-    def _needs_nothing(self, lane: ExecutorLane, requested: Requested) -> bool:
+    def _needs_no_attempt(self, lane: ExecutorLane, requested: Requested) -> bool:
         """True if a call is under way, was taken back, or is too old to begin."""
         call = requested.request.call_id
         back = self._outbox.taken_back.get(call)
@@ -342,7 +342,7 @@ class Executor:
         lane.waiting.put_aside(requested, now + self._settings.aside_ms)
         return True
 
-    def _retire(self, attempt: Attempt) -> None:
+    def _forget_if_over(self, attempt: Attempt) -> None:
         if attempt.phase not in ("leaving", "over"):
             return
         if self._by_call.get(attempt.request.call_id) is attempt:
@@ -356,7 +356,7 @@ _ANSWERS = (Answers, Delivery, ToolEnded)
 _OF_A_CALL = (ledger.Claim, ledger.Renew, ledger.Release, ledger.HandOver, ledger.Complete)
 
 
-def _order_of(record: Record, key: str, place: OrderPlace) -> ToolRequest | None:
+def _request_under_lease(record: Record, key: str, place: OrderPlace) -> ToolRequest | None:
     """Request of a record, if it is the one of a lease under `key`."""
     request = request_of(record)
     if not isinstance(request, ToolRequest):

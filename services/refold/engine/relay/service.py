@@ -123,11 +123,11 @@ class Relay:
                 self._listed -= {(operation.home, field) for field in operation.fields}
             elif isinstance(operation, Unpublished):
                 if isinstance(reply, list):
-                    self._look_through(operation.home, reply)
+                    self._offer_unpublished(operation.home, reply)
                 else:
                     self._set_aside(SetAside(operation.home, self._settings.pool), "the outbox is none")
 
-    def _look_through(self, home: int, results: list[tuple[str, bytes]]) -> None:
+    def _offer_unpublished(self, home: int, results: list[tuple[str, bytes]]) -> None:
         for field, sealed in results:
             if (home, field) in self._listed:
                 continue
