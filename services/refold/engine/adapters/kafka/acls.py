@@ -221,9 +221,8 @@ def has_authorizer(settings: KafkaSettings) -> bool:
 def may_write(settings: KafkaSettings, topic: str) -> bool:
     """True if this principal may write an existing topic. **Raises** UnreachableError."""
     name, admin = settings.prefix + topic, clients.admin(settings)
-    futures = admin.describe_topics(
-        TopicCollection([name]), include_authorized_operations=True, request_timeout=ANSWER_S
-    )
+    topics = TopicCollection([name])
+    futures = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=ANSWER_S)
     return kafka.AclOperation.WRITE in (_answer(futures[name], f"describe {name}").authorized_operations or ())
 
 

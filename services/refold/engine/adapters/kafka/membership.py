@@ -99,9 +99,8 @@ class GroupMembership:
     def _connected(self) -> Consumer:
         """New client of this member; errors of earlier ones are ignored."""
         self._client += 1
-        return clients.member(
-            self._settings, self._membership, error_cb=partial(self._on_error, self._client), on_commit=self._committed
-        )
+        on_error = partial(self._on_error, self._client)
+        return clients.member(self._settings, self._membership, error_cb=on_error, on_commit=self._committed)
 
     def _insist(self) -> None:
         """Join with a new client after a long wait or a fence."""

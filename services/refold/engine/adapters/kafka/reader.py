@@ -194,15 +194,10 @@ class KafkaNews:
 
     def take(self, timeout_s: float) -> list[Record]:
         """New records, in order per partition; waits for the first. **Raises** errors that waiting cannot cure."""
-        records = []
-        for item in clients.arrivals(
-            self._consumer, self._names, limit=SOME, timeout_s=timeout_s, action="read the news"
-        ):
-            if isinstance(item, Record):
-                records.append(item)
-            else:
-                self.reached[item.topic, item.partition] = item.offset
-        return records
+        action = "read the news"
+        items = clients.arrivals(self._consumer, self._names, limit=SOME, timeout_s=timeout_s, action=action)
+        self.reached |= {(item.topic, item.partition): item.offset for item in items if isinstance(item, Reached)}
+        return [item for item in items if isinstance(item, Record)]
 
     def close(self) -> None:
         self._consumer.close()

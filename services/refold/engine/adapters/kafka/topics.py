@@ -223,15 +223,12 @@ class Topics:
             admin_result(future, f"create {name}", unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _alter(self, differences: list[TopicDifference]) -> None:
-        by_topic: dict[str, list[kafka.ConfigEntry]] = {}
+        kind, prefix, changes = kafka.ResourceType.TOPIC, self._settings.prefix, dict[str, list[kafka.ConfigEntry]]()
         for row in differences:
             entry = kafka.ConfigEntry(row.setting, row.expected, incremental_operation=kafka.AlterConfigOpType.SET)
-            by_topic.setdefault(row.topic, []).append(entry)
-        resources = [
-            kafka.ConfigResource(kafka.ResourceType.TOPIC, self._settings.prefix + name, incremental_configs=entries)
-            for name, entries in by_topic.items()
-        ]
-        for where, future in (self._admin.incremental_alter_configs(resources) if resources else {}).items():
+            changes.setdefault(row.topic, []).append(entry)
+        altered = [kafka.ConfigResource(kind, prefix + name, incremental_configs=own) for name, own in changes.items()]
+        for where, future in (self._admin.incremental_alter_configs(altered) if altered else {}).items():
             admin_result(future, f"alter {where.name}")
 
     def _config_differences(self, topics: list[Topic]) -> list[TopicDifference]:

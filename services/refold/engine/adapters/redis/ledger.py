@@ -220,9 +220,8 @@ _OPERATIONS: dict[type, tuple[Callable[[RedisLedger, Any, str], RedisCommand], C
 def server_problems(link: Link, *, cluster: bool) -> list[str]:
     """Problems of a server, each with its remedy; `cluster`: it may be a shard. **Raises** UnreachableError."""
     problems = []
-    for (name, expected, why), reply in zip(
-        _NEEDED, link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED]), strict=True
-    ):
+    replies = link.exchange([("CONFIG", "GET", name) for name, *_ in _NEEDED])
+    for (name, expected, why), reply in zip(_NEEDED, replies, strict=True):
         line = f"CONFIG SET {name} {expected}"
         if isinstance(reply, ResponseError) or len(reply) != 2:
             problems.append(f"The server does not tell its {name}: make sure that it is {expected}, or {why}.")

@@ -31,9 +31,8 @@ class Link:
         self._greeted = False
         seconds = timeout.total_seconds()
         try:
-            pool = ConnectionPool.from_url(
-                url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0)
-            )
+            limits = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+            pool = ConnectionPool.from_url(url, **limits, retry=Retry(NoBackoff(), 0))
             # RESP2, whatever the URL asks for: replies are flat lists of bytes, cheapest to take apart.
             pool.connection_kwargs["protocol"] = 2
             self._connection: Any = pool.make_connection()

@@ -189,10 +189,8 @@ class Toolbox:
         try:
             result = tool.result_json(value)
         except BaseException as error:  # noqa: BLE001 - the tool has acted: whatever its result raises changes that not
-            message = f"{error_text(error)}; the tool returned {error_text.value(value)}"
-            return ToolEnded(
-                order.number, "broken", code="bad_result", message=message, retryable=False, detail=user_line(error)
-            )
+            message, line = f"{error_text(error)}; the tool returned {error_text.value(value)}", user_line(error)
+            return ToolEnded(order.number, "broken", code="bad_result", message=message, retryable=False, detail=line)
         return self._too_large(order, result) or ToolEnded(order.number, "completed", result)
 
     def _too_large(self, order: StartTool, result: str) -> ToolEnded | None:
