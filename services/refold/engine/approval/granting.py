@@ -44,6 +44,8 @@ class Standing:
 
 
 class Grants:
+    """Grants of a lane by the call that they let out again, with the number of their uses."""
+
     def __init__(self) -> None:
         self._standing: dict[str, Standing] = {}
         self._by_call: dict[_Call, set[str]] = defaultdict(set)

@@ -312,6 +312,7 @@ class ApprovalLane:
         return problem
 
     def _conclude(self, question: OpenQuestion, settled: BallotResult | None) -> None:
+        """Decide a question that its votes or a grant settle, if the decision may be signed."""
         if not self._may_sign(question):
             return
         vouched_for = vouched(question.request, self.catalog, self._facts)

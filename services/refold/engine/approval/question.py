@@ -87,6 +87,7 @@ class OpenQuestion:
         return sum(record_bytes(record) for record, _ in self.fresh)
 
     def tidy(self) -> None:
+        """Forget votes that can form no verdict any more."""
         for token, vote in self._read.items():
             if self.decided or (isinstance(vote, Vote) and vote.action not in KEPT):
                 self.tokens.pop(token, None)

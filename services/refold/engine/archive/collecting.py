@@ -50,6 +50,7 @@ class RunsOfLog(NamedTuple):
 
 
 def runs_of_log(reader: LogReader, partition: int, selected: Container[RunId] = ()) -> RunsOfLog:
+    """Fold a partition of the run log; `selected` are the wanted runs of the result."""
     fold, sizes, runs = LogFold(), dict[RunId, int](), dict[RunId, ArchivableRun]()
     left: dict[bytes | None, RunId] = {}
     for record in reader.scan(RUN_LOG, partition):
@@ -86,6 +87,7 @@ def _ended(state: RunState, last: Record) -> ArchivableRun:
 def _families(
     runs: dict[RunId, ArchivableRun], fold: LogFold, sizes: Mapping[RunId, int]
 ) -> dict[RunId, ArchivableRun]:
+    """Finished runs with their sizes and relatives, earliest end first, without frozen ones."""
     present = {*runs, *fold.states, *fold.frozen}
     below: dict[RunId, list[RunId]] = {}
     for run in present - runs.keys():

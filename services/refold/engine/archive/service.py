@@ -112,6 +112,7 @@ class Archivist:
         swept: Swept,
         again: Container[RunId],
     ) -> list[ArchivableRun]:
+        """Runs past their retention that may leave now, parents first."""
         due = [run for run in ended if swept.now_ms - run.ended_ms >= self._settings.retention_of(run.agent)]
         due = self._settled(_parents_first(due, marked), partition, swept, again)
         return _parents_first(due, marked)[: self._settings.most_runs]
@@ -203,6 +204,7 @@ class Archivist:
         return set()
 
     def _leave(self, partition: int, batch: list[ArchivableRun], swept: Swept) -> dict[RunId, RunErased]:
+        """Archive a batch of runs, mark them as erased, and erase their large values; return the markers."""
         sound = self._archivable(partition, batch, swept)
         files = self._archive_store.keep(sound) if self._archive_store else {}
         swept.archived |= {str(run): file for run, file in files.items()}
@@ -297,6 +299,7 @@ class Archivist:
             swept.tombstones += len(stage)
 
     def _lying(self, marked: Mapping[RunId, RunErased]) -> list[Lying]:
+        """Keys of marked runs in all topics."""
         runs = frozenset(marked)
         pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
         records: list[Lying] = []

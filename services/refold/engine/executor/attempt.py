@@ -128,6 +128,7 @@ class Attempt:
             self.phase = "over"
 
     def _claimed(self, reply: ledger.Reply) -> None:
+        """Act on the ledger's reply to the claim."""
         if self.phase in ("leaving", "over"):  # it left before the answer came
             self._hand_over()
         elif isinstance(reply, ledger.Claimed):
@@ -292,6 +293,7 @@ class Attempt:
         self._finish(result)
 
     def _finish(self, result: ToolResult) -> None:
+        """Record a result in the ledger, whose outbox publishes it."""
         self.phase, self.result = "completing", result
         done = self.token, result.status == "completed", self.outbox.sealed(self.home, self.request, result)
         self._ask(ledger.Complete(*self._place, self.request.call_id, self.request.attempt, *done))

@@ -59,6 +59,7 @@ class ChainedAttempt(Attempt):
         return claim in self.outbox.ended or self.now - seen_ms >= self.lease_ms
 
     def _extend(self, known: Lineage) -> None:
+        """Append a claim at the head of the chain, unless a refusal is final."""
         self.known = known
         unsettled = self._unsettled()
         for refused in (self._refusal(), unsettled):
@@ -120,6 +121,7 @@ class ChainedAttempt(Attempt):
             self._read_back()
 
     def _read_back(self) -> None:
+        """Go on once the link has been read back from the log."""
         shown = self.link_offset is not None and self.claims.position > self.link_offset
         # The log may have lost a link that it had acknowledged, and in a quiet topic no reader would ever get past it.
         if not shown and self.now - self.linked_ms < self.lease_ms:

@@ -60,6 +60,7 @@ class ClaimChain:
         return {self.head.claim_id: self.seen_ms, **seen_by_id} if self.head and not self.head.undone else seen_by_id
 
     def add(self, claim: ToolClaim, mono_ms: int, at_ms: int) -> None:
+        """Read the next claim of the log: it extends the chain, waits aside, or is void."""
         # A copy is known already. Of two claims of the same head the log puts one first; the other names a claim that
         # is no longer the last: every reader ignores it, its writer too.
         passed_by = claim.prev != self.last and (not claim.prev or claim.prev in self.links)
@@ -146,6 +147,7 @@ class Claims:
         return chain is not None and (claim in chain.links or claim in chain.aside)
 
     def of(self, request: ToolRequest) -> Lineage:
+        """State of the chains of a request, by its key and its call."""
         own = self._chains.get(request.key)
         others = [self._chains[name] for name in self._by_call.get(request.call_id, ()) if name != request.key]
         linked = _lineage(request, own, others) if own or others else Lineage()

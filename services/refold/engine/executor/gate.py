@@ -127,6 +127,7 @@ class Gate:
 
     @staticmethod
     def _open(token: str, authority: Authority) -> Decision | Refusal:
+        """Decision in a token, or the reason why it does not count."""
         if not token:
             return decision.final("the call needs a decision and came without")
         try:

@@ -190,6 +190,7 @@ class ExecutorOutbox(Generic[Claimant]):
         self.journal.tell("ledger.unreadable", partition=home, pool=self.settings.pool, names=names, reason=reason)
 
     def claim(self, claim: ToolClaim, claimant: Claimant, *, home: int, trace: str) -> None:
+        """Append a link to the claim chain; `claimant` gets its delivery."""
         call, member, at_ms = claim.call_id, self.settings.member, self.now.wall_ms
         topic = self.settings.chains
         headers = cloud_event(topic, call, id=claim.claim_id, source=member, at_ms=at_ms, trace=trace)

@@ -50,6 +50,7 @@ def result_of(
 
 
 def outcome_of(request: ToolRequest, ended: ToolEnded, run: ToolRun) -> ToolResult:
+    """Result of an attempt by the end of its tool."""
     if ended.status == "completed":
         # An attempt of an earlier owner may be billed twice.
         return result_of(request, "completed", run, json=ended.result)

@@ -191,6 +191,7 @@ class Executor:
                 self._note_fill_level(operation.home, reply)
 
     def _take_over_lapsed(self, operation: ledger.Lapsed, reply: ledger.Reply) -> None:
+        """Look up the requests of lapsed leases, to queue them again."""
         home = operation.home
         if operation.heir and (lane := self.lanes.get(home)):
             lane.inherited()
@@ -287,6 +288,7 @@ class Executor:
         return self.lanes.throttle(lambda lane: waiting, limit=limit, topics=topics)
 
     def _admit(self, lanes: list[ExecutorLane]) -> None:
+        """Begin waiting calls, lane by lane, as far as slots and memory allow."""
         # Only with a free slot: a claim that waits behind others would only use up its lease.
         ready = deque(lane for lane in lanes if lane.ready and not self.draining)
         ready.rotate(self._turns)  # no lane is first for ever
@@ -343,6 +345,7 @@ class Executor:
         return True
 
     def _forget_if_over(self, attempt: Attempt) -> None:
+        """Forget an attempt that is over; while its tool runs it keeps its slot."""
         if attempt.phase not in ("leaving", "over"):
             return
         if self._by_call.get(attempt.request.call_id) is attempt:

@@ -94,6 +94,7 @@ def principals(rows: Iterable[str] = (), pools: Iterable[str] = ("default",)) ->
 
 
 def expected_acls(prefix: str, who: Principals) -> list[Acl]:
+    """Rules that `infra/topics.yaml` grants to these principals, under our prefix."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     acls = set()
@@ -149,6 +150,7 @@ def compare(expected: Iterable[Acl], present: Iterable[Acl], prefix: str) -> lis
 
 
 def _is_about(acl: Acl, kind: ResourceKind, name: str, pattern: str) -> bool:
+    """True if a rule covers a resource, or a part of a prefixed one."""
     if acl.kind != kind:
         return False
     if acl.name == EVERYWHERE or acl.name == name:
@@ -164,6 +166,8 @@ def _is_only_ours(acl: Acl, prefix: str) -> bool:
 
 
 class Acls:
+    """ACLs of the cluster, compared with the expected ones."""
+
     def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)

@@ -224,6 +224,7 @@ def arrivals(consumer: Consumer, names: Names, *, limit: int, timeout_s: float, 
 
 
 def delivery(token: int, error: KafkaError | None, message: Message) -> Delivery:
+    """Outcome of an outgoing record, from the report of librdkafka."""
     if error is not None:
         return Delivery(token, NEVER if error.code() in REFUSED else None)
     offset = message.offset()

@@ -95,6 +95,7 @@ class KafkaEventLog:
         return batch
 
     def _wait(self, batch: Taken, deadline: float) -> Message | None:
+        """Serve the group, notes and reports until a message comes, or the deadline."""
         reported = False
         while True:
             self._look(batch)

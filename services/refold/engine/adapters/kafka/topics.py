@@ -106,6 +106,8 @@ def expected_topics(
 
 
 class Topics:
+    """Topics of the cluster, compared with `infra/topics.yaml`."""
+
     def __init__(
         self, settings: KafkaSettings, pools: tuple[str, ...] = ("default",), *, payload_bytes: int = PAYLOAD_BYTES
     ) -> None:

@@ -119,6 +119,7 @@ class Toolbox:
         return tool, start(request.args, idempotency_key=request.key, heartbeat=heartbeat, secrets=secrets)
 
     def _whole(self, run: RunId, result: str) -> str:
+        """Result of an earlier call, loaded if it lies in the blob store."""
         if not is_pointer(result):
             return result
         if self._blobs is None:
