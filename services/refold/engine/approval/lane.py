@@ -12,13 +12,13 @@ from refold.core.approval.requester import quorum_of
 from refold.core.errors import MalformedError, UnauthorisedError, UsageError
 from refold.core.ids import RunId
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, CATALOG
-from refold.engine.approval import inputs, outbox
+from refold.engine.approval import inputs
 from refold.engine.approval.granting import Grants, may_grant
 from refold.engine.approval.outbox import ApprovalOutbox, Equipment
 from refold.engine.approval.question import KEPT, OpenByCall, OpenQuestion, PastApprovals, ToolDefs, as_judged, vote_in
 from refold.engine.approval.settings import REPLAYED
 from refold.engine.ports.effects import AskEnd, Effect, Read
-from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Reached, Record
+from refold.engine.ports.log import NEVER, Assigned, Delivery, End, Outgoing, Reached, Record
 from refold.engine.runtime.clock import LogClock
 from refold.engine.runtime.lanes import INPUT_OVERHEAD, CatchUp, Positions, follow_catalog, record_bytes
 from refold.engine.runtime.unresolved import UnresolvedInputs
@@ -174,7 +174,8 @@ class ApprovalLane:
 
     def _go_live(self) -> None:
         self.live = True
-        self.outbox.send(outbox.clock_probe(self.partition))
+        # Its delivery shows the present time of the log.
+        self.outbox.send(Outgoing(APPROVAL_DECIDED, self.partition, b"beat", None, (), 0))
         self._journal.counts["lane.live"] += 1
         self._judge_all()
 

@@ -97,10 +97,6 @@ def decision_record(decision: Decision, token: str, *, partition: int, actor: st
     return Outgoing(APPROVAL_DECIDED, partition, name.encode(), codec.encode(message), headers, 0)
 
 
-def clock_probe(partition: int) -> Outgoing:
-    return Outgoing(APPROVAL_DECIDED, partition, b"beat", None, (), 0)
-
-
 class Signer:
     """Signer of this service's decisions. `nonce` returns random text. **Units**: `now` in ms, by the log."""
 

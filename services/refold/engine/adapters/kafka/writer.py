@@ -100,11 +100,6 @@ class KafkaLive:
                 self._producer.flush(_LAST_S)
 
     def _connected(self) -> Producer:
-        own = {
-            "enable.idempotence": False,
-            "acks": "1",
-            "delivery.timeout.ms": MOST_AGE_MS,
-            "queue.buffering.max.kbytes": MOST_KBYTES,
-            "linger.ms": 20,
-        }
-        return clients.producer(self._settings, self._client, **own)
+        lossy = {"enable.idempotence": False, "acks": "1", "linger.ms": 20}
+        limits = {"delivery.timeout.ms": MOST_AGE_MS, "queue.buffering.max.kbytes": MOST_KBYTES}
+        return clients.producer(self._settings, self._client, **lossy, **limits)

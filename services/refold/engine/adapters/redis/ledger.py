@@ -179,11 +179,11 @@ def _read_claim(reply: list[Any]) -> ledger.Reply:
     return ledger.Stored(reply[1] or b"")
 
 
-def _read_nothing(reply: object) -> ledger.Reply:
+def _nothing(reply: object) -> ledger.Reply:
     return None
 
 
-def _read_pairs(reply: list[bytes]) -> ledger.Reply:
+def _pairs(reply: list[bytes]) -> ledger.Reply:
     return [(_text(name), content) for name, content in zip(reply[::2], reply[1::2], strict=True)]
 
 
@@ -193,25 +193,22 @@ _OPERATIONS: dict[type, tuple[Callable[[RedisLedger, Any, str], RedisCommand], C
         RedisLedger._renew,
         lambda reply: ledger.Fenced() if reply[0] == b"fenced" else ledger.Renewed(reply[1] == 1),
     ),
-    ledger.Release: (lambda own, of, at: own._script("release", _entry(at, of.key), of.key, of.token), _read_nothing),
+    ledger.Release: (lambda own, of, at: own._script("release", _entry(at, of.key), of.key, of.token), _nothing),
     ledger.HandOver: (
         lambda own, of, at: own._script("hand_over", _entry(at, of.key), of.key, of.token, int(of.begun)),
-        _read_nothing,
+        _nothing,
     ),
     ledger.Complete: (
         RedisLedger._complete,
         lambda reply: ledger.Fenced() if reply[0] == b"fenced" else ledger.Completed(_text(reply[1])),
     ),
-    ledger.Close: (RedisLedger._close, _read_nothing),
-    ledger.Lapsed: (RedisLedger._lapsed, _read_pairs),
-    ledger.Unpublished: (
-        lambda own, of, at: own._script("unsent", (f"{at}outbox",), of.limit, of.most_bytes),
-        _read_pairs,
-    ),
+    ledger.Close: (RedisLedger._close, _nothing),
+    ledger.Lapsed: (RedisLedger._lapsed, _pairs),
+    ledger.Unpublished: (lambda own, of, at: own._script("unsent", (f"{at}outbox",), of.limit, of.most_bytes), _pairs),
     # HDEL wants at least one field, and no outbox field is empty.
-    ledger.Sent: (lambda own, of, at: ("HDEL", f"{at}outbox", *map(_raw, of.fields or ("",))), _read_nothing),
-    ledger.SetAside: (RedisLedger._set_aside, _read_nothing),
-    ledger.Unlist: (lambda own, of, at: ("ZREM", f"{at}held", *of.leases), _read_nothing),
+    ledger.Sent: (lambda own, of, at: ("HDEL", f"{at}outbox", *map(_raw, of.fields or ("",))), _nothing),
+    ledger.SetAside: (RedisLedger._set_aside, _nothing),
+    ledger.Unlist: (lambda own, of, at: ("ZREM", f"{at}held", *of.leases), _nothing),
     ledger.Fill: (lambda own, of, at: own._script("fill", (at,)), lambda reply: ledger.Filled(*reply)),
 }
 """How an operation becomes a command, and the command's reply an answer."""
