@@ -119,7 +119,7 @@ class Archivist:
 
     def _to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
         homes = {home(run, self._partitions) for run in marked}
-        return [each for each in range(self._partitions) if now_ms >= quiet.get(each, 0) or each in homes]
+        return [number for number in range(self._partitions) if now_ms >= quiet.get(number, 0) or number in homes]
 
     def _next_due_ms(self, ended: list[ArchivableRun], now_ms: int) -> int:
         """Time before which no run of a partition is due."""

@@ -93,30 +93,30 @@ def principals(rows: Iterable[str] = (), pools: Iterable[str] = ("default",)) ->
     return {role: (f"User:refold-{role.replace('.', '-')}",) for role in roles(pools)} | named
 
 
-def expected_acls(prefix: str, who: Principals) -> list[Acl]:
+def expected_acls(prefix: str, holders: Principals) -> list[Acl]:
     """Rules that `infra/topics.yaml` grants to these principals, under our prefix."""
     content = declared()
     rights = set(_topic_rights(content)) | set(_group_rights(content))
     acls = set()
     for role, kind, pattern, operation in rights:
-        for principal, place in _principals_with(role, pattern, who):
+        for principal, place in _principals_with(role, pattern, holders):
             name, star, _ = (prefix + place).partition("*")
             acls.add(Acl(principal, kind, name, "prefixed" if star else "literal", operation))
     return sorted(acls)
 
 
-def _principals_with(role: str, pattern: str, who: Principals) -> Iterator[tuple[str, str]]:
+def _principals_with(role: str, pattern: str, holders: Principals) -> Iterator[tuple[str, str]]:
     """Principals of a right, each with its pattern: an executor's is narrowed to its own pool."""
-    for name, named in who.items():
+    for name, named in holders.items():
         kind, _, pool = name.partition(".")
         if kind == role:
             yield from ((principal, pattern.replace("*", pool) if pool else pattern) for principal in named)
 
 
-def quotas(who: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
+def quotas(holders: Principals) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Kafka settings of quotas by principal, for Kafka's own tool: librdkafka 2.16 cannot set them."""
     for role, bounds in declared()["quotas"].items():
-        yield from ((principal, bounds) for principal in who[role])
+        yield from ((principal, bounds) for principal in holders[role])
 
 
 def _topic_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKind, str, str]]:
@@ -140,10 +140,10 @@ def _group_rights(content: Mapping[str, Any]) -> Iterator[tuple[str, ResourceKin
 
 def compare(expected: Iterable[Acl], present: Iterable[Acl], prefix: str) -> list[AclRule]:
     """Wanted rules, present or missing, and unwanted ones about our resources."""
-    ours, found = set(expected), set(present)
-    rules = [AclRule(acl, "there" if acl in found else "missing") for acl in ours]
+    ours, existing = set(expected), set(present)
+    rules = [AclRule(acl, "there" if acl in existing else "missing") for acl in ours]
     places = {(acl.kind, acl.name, acl.pattern) for acl in ours}
-    for acl in found - ours:
+    for acl in existing - ours:
         if any(_is_about(acl, *place) for place in places):
             rules.append(AclRule(acl, "surplus" if _is_only_ours(acl, prefix) else "wider"))
     return sorted(rules)
@@ -168,10 +168,10 @@ def _is_only_ours(acl: Acl, prefix: str) -> bool:
 class Acls:
     """ACLs of the cluster, compared with the expected ones."""
 
-    def __init__(self, settings: KafkaSettings, who: Principals | None = None) -> None:
+    def __init__(self, settings: KafkaSettings, holders: Principals | None = None) -> None:
         self._prefix = settings.prefix
         self._admin = clients.admin(settings)
-        self.expected = expected_acls(settings.prefix, principals() if who is None else who)
+        self.expected = expected_acls(settings.prefix, principals() if holders is None else holders)
 
     def rules(self) -> list[AclRule]:
         """Rules that are wanted or present. **Raises** UsageError without an authorizer or the right to list them."""

@@ -238,7 +238,7 @@ def open_to_all(url: str, *, timeout: timedelta) -> bool:
     options.pop("password", None)
     bare = parts._replace(netloc=place, query=urlencode(options))
     logins = [bare, bare._replace(netloc=f"{user}:{token_hex(16)}@{place}")] if user else [bare]
-    return any(_admits(urlunsplit(each), timeout) for each in logins)
+    return any(_admits(urlunsplit(address), timeout) for address in logins)
 
 
 def _admits(url: str, timeout: timedelta) -> bool:
