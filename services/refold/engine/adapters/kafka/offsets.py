@@ -33,12 +33,16 @@ def query(
         if waited >= min(meaning(error).start_s, give_up_s):
             raise KafkaException(error)
         if error.code() in UNKNOWN_TOPIC | UNLED:
-            with suppress(KafkaException):
-                # Without a request, a client keeps an answer without a leader for minutes.
-                for name in sorted({names[topic] for topic, _ in places}):
-                    asker.list_topics(name, give_up_s)
+            _refresh_metadata(asker, {names[topic] for topic, _ in places}, give_up_s)
         time.sleep(0.02)
     return {}
+
+
+def _refresh_metadata(asker: Consumer, topics: set[str], timeout_s: float) -> None:
+    with suppress(KafkaException):
+        # Without a request, a client keeps an answer without a leader for minutes.
+        for topic in sorted(topics):
+            asker.list_topics(topic, timeout_s)
 
 
 def committed(asker: Consumer, names: Names, places: Collection[Place], timeout_s: float) -> dict[Place, int]:
@@ -48,6 +52,6 @@ def committed(asker: Consumer, names: Names, places: Collection[Place], timeout_
 
 
 def bounds(asker: Consumer, names: Names, places: Collection[Place], which: int = LATEST) -> dict[Place, int]:
-    """As `query`, with our errors. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
+    """Ends, or starts, of partitions. **Raises** UsageError for a missing topic, UnreachableError without an answer."""
     with translated("ask where topics end"):
         return query(asker, names, places, which, give_up_s=REQUEST_TIMEOUT_S)
