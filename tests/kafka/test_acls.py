@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future
 
 import pytest
 
-from refold.core.errors import UsageError
+from refold.core.errors import UnreachableError, UsageError
+from refold.engine.adapters.kafka import acls
 from refold.engine.adapters.kafka.acls import PRINCIPAL_ROLES, Acl, AclRule, compare, expected_acls, principals
 from refold.engine.adapters.kafka.topics import declared
 
@@ -236,3 +238,10 @@ def test_without_a_prefix_only_rules_that_name_our_things_are_surplus() -> None:
     found = {each.acl.name: each.state for each in compare(ours, [*ours, *others], "") if each.acl in others}
 
     assert found == {"run-log": "surplus", "run-": "wider", "r": "wider"}
+
+
+def test_an_answer_that_never_comes_is_that_of_a_broker_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acls, "ANSWER_S", 0.01)
+
+    with pytest.raises(UnreachableError, match="cannot read the ACLs"):
+        acls._answer(Future[object](), "read the ACLs")

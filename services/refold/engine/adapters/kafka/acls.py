@@ -235,10 +235,12 @@ def _answer(future: Future[_T], action: str) -> _T:
         return future.result(ANSWER_S)
     except KafkaException as raised:
         error = kafka_error(raised)
-        if refusal := _REFUSALS.get(error.code()):
-            # In words of our own: the broker's are the whole request, as Java prints it.
-            raise UsageError(f"cannot {action}: {refusal[0]}", hint=refusal[1], kafka=error.name()) from None
-        raise translate(error, action) from None
+    except TimeoutError:
+        error = KafkaError(KafkaError._TIMED_OUT)
+    if refusal := _REFUSALS.get(error.code()):
+        # In words of our own: the broker's are the whole request, as Java prints it.
+        raise UsageError(f"cannot {action}: {refusal[0]}", hint=refusal[1], kafka=error.name())
+    raise translate(error, action)
 
 
 def _answers(futures: Mapping[Any, Future[Any]], action: str) -> None:
