@@ -27,7 +27,7 @@ from refold.core.topics import (
     tool_completed,
 )
 from refold.core.wire import codec
-from refold.engine.archive.erasure import Lying, lying_of, run_of, stages
+from refold.engine.archive.erasure import RunKey, run_keys, run_of, stages
 from refold.engine.ports.log import Record
 from tests.cli.chronicle import proposed, requested
 from tests.core.chains import chained
@@ -87,7 +87,7 @@ def partial(fold: LogFold) -> bool:
 
 def planned() -> tuple[bytes, list[bytes]]:
     """The first tombstone, which is acknowledged before the others are written; those may come in any order."""
-    found = lying_of([record(RUN_LOG, offset, *each) for offset, each in enumerate(LOG)], frozenset({RUN}))
+    found = run_keys([record(RUN_LOG, offset, *each) for offset, each in enumerate(LOG)], frozenset({RUN}))
     [first], others = stages(found)
     return first.key, [each.key for each in others]
 
@@ -124,14 +124,14 @@ def test_the_log_is_erased_last_and_what_starts_a_run_first() -> None:
         RUN_COMPLETED,
         DEAD_LETTER,
     ]
-    order = [stage[0].topic for stage in stages(Lying(RUN, topic, 0, b"k", True) for topic in topics)]
+    order = [stage[0].topic for stage in stages(RunKey(RUN, topic, 0, b"k", True) for topic in topics)]
 
     assert (order[0], order[-1]) == (RUN_REQUESTED, RUN_LOG)
     assert order.index(RUN_COMPLETED) > order.index(tool_claimed("default"))
 
 
 def test_what_has_a_tombstone_gets_no_other() -> None:
-    assert stages([Lying(RUN, RUN_LOG, 0, b"k", False)]) == []
+    assert stages([RunKey(RUN, RUN_LOG, 0, b"k", False)]) == []
 
 
 CLAIM = codec.encode(ToolClaim("order-1/3", "c1", "", 1, False, "executor"))  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ def test_a_claim_belongs_to_the_run_that_it_names_itself() -> None:
 def test_a_key_is_told_once_with_what_lies_there_now() -> None:
     records = [record(RUN_SIGNALLED, 0, b"order-1/s"), record(RUN_SIGNALLED, 1, b"order-1/s", None)]
 
-    assert lying_of(records, frozenset({RUN})) == [Lying(RUN, RUN_SIGNALLED, 0, b"order-1/s", False)]
+    assert run_keys(records, frozenset({RUN})) == [RunKey(RUN, RUN_SIGNALLED, 0, b"order-1/s", False)]
 
 
 @pytest.mark.parametrize(
@@ -197,5 +197,5 @@ def test_a_dead_letter_under_a_foreign_key_belongs_to_the_run_that_its_input_nam
     letter = codec.encode(DeadLetter(topic, 0, 7, "malformed", "the key is not the id", b"else", value, "planner", 1))
     records = [record(DEAD_LETTER, 0, b"else", letter), record(DEAD_LETTER, 1, b"other", b"no letter")]
 
-    assert lying_of(records, frozenset({RUN})) == [Lying(RUN, DEAD_LETTER, 0, b"else", True)]
-    assert lying_of(records, frozenset({RunId("order-2")})) == []
+    assert run_keys(records, frozenset({RUN})) == [RunKey(RUN, DEAD_LETTER, 0, b"else", True)]
+    assert run_keys(records, frozenset({RunId("order-2")})) == []

@@ -11,7 +11,7 @@ from refold.core.messages import RunErased
 from refold.core.run.erased import HORIZON_KEY, erased_run
 from refold.engine.archive.collecting import ArchivableRun
 from refold.engine.archive.container import ArchivedRun
-from refold.engine.archive.erasure import Lying
+from refold.engine.archive.erasure import RunKey
 from refold.engine.archive.service import Archivist, Swept, _marker
 from refold.engine.archive.store import ArchiveStore
 from refold.engine.executor.claim_chain import Lineage
@@ -55,8 +55,8 @@ def _clears_first(original: Callable[..., Any]) -> Callable[..., Any]:
     return leave
 
 
-def _valued_alone(original: Callable[..., list[Lying]]) -> Callable[..., list[Lying]]:
-    def lying(*given: Any) -> list[Lying]:
+def _valued_alone(original: Callable[..., list[RunKey]]) -> Callable[..., list[RunKey]]:
+    def lying(*given: Any) -> list[RunKey]:
         return [each for each in original(*given) if each.valued]
 
     return lying

@@ -30,7 +30,7 @@ ORDER = (
 """Topics with records of a run, in the order of their erasure."""
 
 
-class Lying(NamedTuple):
+class RunKey(NamedTuple):
     """A key of a run in a partition of a topic; `valued`: its last record is no tombstone."""
 
     run_id: RunId
@@ -70,10 +70,10 @@ def _run_of_callback(token: bytes) -> str:
         return ""
 
 
-def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
+def stages(keys: Iterable[RunKey]) -> list[list[RunKey]]:
     """Tombstones to write, in stages: each follows the acknowledgement of the one before."""
-    ranks: dict[int, list[Lying]] = {}
-    for record in lying:
+    ranks: dict[int, list[RunKey]] = {}
+    for record in keys:
         if record.valued:
             ranks.setdefault(_rank(record), []).append(record)
     # The keys of a run's entries sort as its history does. (A copy may lie behind its successors.)
@@ -81,10 +81,10 @@ def stages(lying: Iterable[Lying]) -> list[list[Lying]]:
     return [sorted(ranks[rank], key=in_order) for rank in sorted(ranks)]
 
 
-def lying_of(records: Iterable[Record], runs: frozenset[RunId]) -> list[Lying]:
+def run_keys(records: Iterable[Record], runs: frozenset[RunId]) -> list[RunKey]:
     """Keys of some runs in the records of one topic, also those whose value is already erased."""
     # Until tombstones are gone, a reader may be behind them.
-    by_place: dict[tuple[int, bytes], Lying] = {}
+    by_place: dict[tuple[int, bytes], RunKey] = {}
     for record in records:
         if record.key is None:
             continue
@@ -94,7 +94,7 @@ def lying_of(records: Iterable[Record], runs: frozenset[RunId]) -> list[Lying]:
         if run not in runs and record.topic in DEAD_LETTERS:
             run = RunId(_run_of_letter(record))
         if run in runs:
-            by_place[place] = Lying(run, record.topic, *place, record.value is not None)
+            by_place[place] = RunKey(run, record.topic, *place, record.value is not None)
     return list(by_place.values())
 
 
@@ -119,7 +119,7 @@ def _run_of_claim(record: Record) -> str:
     return claim.call_id.partition("/")[0] if claim else ""
 
 
-def _rank(record: Lying) -> int:
+def _rank(record: RunKey) -> int:
     # A cleaner never keeps a tombstone without those before it: from last to first, the beginning of a live run stays.
     topic = kind_of(record.topic)
     parts = parse_log_key(record.key) if topic == RUN_LOG else None

@@ -19,7 +19,7 @@ from refold.engine.archive import collecting
 from refold.engine.archive.blobs import ArchivedBlobs, values_behind
 from refold.engine.archive.collecting import ArchivableRun, RunsOfLog
 from refold.engine.archive.container import ArchivedRun, flaws
-from refold.engine.archive.erasure import ORDER, Lying, lying_of, stages
+from refold.engine.archive.erasure import ORDER, RunKey, run_keys, stages
 from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.archive.store import ArchiveStore
 from refold.engine.ports.log import NEVER, Delivery, LogReader, Outgoing, Record
@@ -85,7 +85,7 @@ class Archivist:
         swept = Swept(self._now())
         marked = self._markers()
         quiet = {} if quiet is None else quiet
-        for partition in self._to_read(marked, quiet, swept.now_ms):
+        for partition in self._partitions_to_read(marked, quiet, swept.now_ms):
             self._progress("look for runs that are due", partition, self._partitions)
             log = collecting.runs_of_log(self._reader, partition, marked)
             again = self._drop_forged(marked, log, swept)
@@ -117,7 +117,7 @@ class Archivist:
         due = self._settled(_parents_first(due, marked), partition, swept, again)
         return _parents_first(due, marked)[: self._settings.most_runs]
 
-    def _to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
+    def _partitions_to_read(self, marked: Iterable[RunId], quiet: Mapping[int, int], now_ms: int) -> list[int]:
         homes = {home(run, self._partitions) for run in marked}
         return [number for number in range(self._partitions) if now_ms >= quiet.get(number, 0) or number in homes]
 
@@ -278,9 +278,9 @@ class Archivist:
         """Write missing tombstones; remove the markers of runs without any record."""
         if not marked:
             return
-        lying = self._lying(marked)
-        self._bury(lying, swept)
-        runs = {record.run_id for record in lying}
+        keys = self._run_keys(marked)
+        self._bury(keys, swept)
+        runs = {record.run_id for record in keys}
         gone = [run for run in marked if run not in runs]
         if self._archived_values:
             self._archived_values.erase(gone)  # once more: a pass that was cut short, or a value that came late
@@ -288,27 +288,27 @@ class Archivist:
         swept.gone += gone
         swept.erasing = len(marked) - len(gone)
 
-    def _bury(self, lying: list[Lying], swept: Swept) -> None:
+    def _bury(self, keys: list[RunKey], swept: Swept) -> None:
         """Write a tombstone for each valued record."""
-        claims = [record for record in lying if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
+        claims = [record for record in keys if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
         places = sorted({(record.topic, record.partition, record.run_id) for record in claims})
         self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
-        for stage in stages(lying):
+        for stage in stages(keys):
             self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
             self._write([Outgoing(record.topic, record.partition, record.key, None, (), 0) for record in stage])
             swept.tombstones += len(stage)
 
-    def _lying(self, marked: Mapping[RunId, RunErased]) -> list[Lying]:
+    def _run_keys(self, marked: Mapping[RunId, RunErased]) -> list[RunKey]:
         """Keys of marked runs in all topics."""
         runs = frozenset(marked)
         pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
-        records: list[Lying] = []
+        records: list[RunKey] = []
         names = [name for name in ORDER if name not in POOLED]
         names += [f"{kind}.{pool}" for pool in sorted(pools) for kind in POOLED]
         for number, topic in enumerate(names):
             self._progress("look for what is left of erased runs", number, len(names))
             try:
-                records += lying_of(self._reader.scan(topic), runs)
+                records += run_keys(self._reader.scan(topic), runs)
             except NotFoundError:
                 if kind_of(topic) not in POOLED:
                     raise

@@ -18,7 +18,7 @@ RARE_WAIT_MS = 250
 
 
 class Intake:
-    """Positions that are read, and progress on them; for one thread."""
+    """Consumers that read assigned partitions by position, beside the member of the group; for one thread."""
 
     def __init__(self, settings: KafkaSettings, membership: Membership, *, names: Names, trouble: Trouble) -> None:
         self._names, self._trouble, self._topics = names, trouble, membership.topics

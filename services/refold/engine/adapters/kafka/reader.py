@@ -115,7 +115,7 @@ class KafkaLogReader:
 
 
 class OnePass:
-    """Pass over topics, with `ends` captured at the start."""
+    """Records of topics up to the `ends` captured at its start, or beyond them for ever."""
 
     def __init__(self, consumer: Consumer, names: Names, ends: Mapping[Place, int]) -> None:
         self._consumer, self._names, self._ends = consumer, names, ends
