@@ -15,7 +15,7 @@ from refold.core.errors import UsageError
 from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.clients import Names
-from refold.engine.adapters.kafka.offsets import latest
+from refold.engine.adapters.kafka.offsets import bounds
 from refold.engine.adapters.kafka.topics import Topics
 from refold.engine.adapters.kafka.trouble import Overdue
 from refold.engine.runtime.settings import KafkaSettings
@@ -38,14 +38,14 @@ class Back:
 
 
 def test_a_broker_that_does_not_know_its_partitions_yet_is_asked_again() -> None:
-    ends = latest(cast(Consumer, Back(unknown=3)), Names(""), [("run-log", 2)])
+    ends = bounds(cast(Consumer, Back(unknown=3)), Names(""), [("run-log", 2)])
 
     assert ends == {("run-log", 2): 7}
 
 
 def test_a_topic_that_stays_away_is_missing() -> None:
     with pytest.raises(UsageError, match="refold topics apply"):
-        latest(cast(Consumer, Back(unknown=1_000_000)), Names(""), [("run-log", 2)])
+        bounds(cast(Consumer, Back(unknown=1_000_000)), Names(""), [("run-log", 2)])
 
 
 @pytest.mark.parametrize(
