@@ -198,7 +198,7 @@ def test_what_is_open_is_remembered_until_it_is_read_again_and_no_longer() -> No
     assert used / count < 260  # 126 at best: a dictionary doubles
     assert (remembered, len(scan._open)) == (count, 1)
     assert scan.open(asks(count, call(count)), poison=False)
-    assert len(scan) == 0
+    assert len(scan._open) == 0
 
 
 def test_where_everything_is_closed_nothing_is_read_twice_and_the_end_is_committed() -> None:
