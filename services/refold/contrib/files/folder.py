@@ -162,8 +162,11 @@ class Folder:
     def write(self, path: str, content: str, expect: str) -> Written:
         """Write a file if its digest is `expect` (empty: no file). **Raises** NotDone without space or lock."""
         data, parts = self._checked(content), self._file(path)
+        before: bytes | None = None
+        mode: int | None = None
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
-            before, mode = _current(folder, parts[-1], self._most)
+            with suppress(MissingError):
+                before, mode = read_below(folder, parts[-1], self._most)
             # An attempt after a crash finds its own content: refused by `expect`, it would fail a write that happened.
             if before != data:
                 _check(path, "" if before is None else content_digest(before), expect)
@@ -172,8 +175,9 @@ class Folder:
 
     def written(self, path: str, content: str, expect: str) -> Written | None:
         """Return the written file; None if the write did not happen. **Raises** RuntimeError if that is unknown."""
-        data = self._checked(content)
-        now = self._digest(path)
+        data, now = self._checked(content), ""
+        with suppress(MissingError):
+            now = content_digest(self._content(path)[0])
         if now == content_digest(data):
             return Written(path=path, digest=now)
         if now != expect:
@@ -220,12 +224,6 @@ class Folder:
         with self._jail.folder(parts[:-1]) as folder:
             return read_below(folder, parts[-1], self._most)
 
-    def _digest(self, path: str) -> str:
-        try:
-            return content_digest(self._content(path)[0])
-        except MissingError:
-            return ""
-
     def _checked(self, content: str) -> bytes:
         data = content.encode()
         if len(data) > self._most:
@@ -259,13 +257,6 @@ def _direct_entries(folder: int, jail: Jail) -> Iterator[InFolder]:
                 kind: FileKind = "file" if stat.S_ISREG(status.st_mode) else "other"
                 kind = "folder" if stat.S_ISDIR(status.st_mode) else kind
                 yield InFolder(name=entry.name, kind=kind, bytes=status.st_size if kind == "file" else 0)
-
-
-def _current(folder: int, name: str, most: int) -> tuple[bytes | None, int | None]:
-    try:
-        return read_below(folder, name, most)
-    except MissingError:
-        return None, None
 
 
 def _check(path: str, now: str, expect: str) -> None:

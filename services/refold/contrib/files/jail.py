@@ -96,7 +96,10 @@ class Jail:
         """Exclude other writes of these tools. **Raises** NotDone after `LOCKED_S`."""
         opened, begun = self._open(), time.monotonic()
         try:
-            while not _try_lock(opened):
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 if time.monotonic() - begun > LOCKED_S:
                     raise NotDone(f"another write has the folder for {LOCKED_S:g} s")
                 time.sleep(0.01)
@@ -125,14 +128,6 @@ def read_below(folder: int, name: str, most: int) -> tuple[bytes, int]:
 def _check_ordinary(name: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise TerminalError(f"{name!r} is no ordinary file", hint="links are not followed")
-
-
-def _try_lock(opened: int) -> bool:
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class MissingError(TerminalError):
