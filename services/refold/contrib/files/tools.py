@@ -46,65 +46,51 @@ def file_tools(
     UsageError if the system cannot confine paths to a folder.
     """
     folder = Folder(Jail(Path(root), hidden=hidden), max_bytes)
-    making = _Making(app, folder, pool, prefix)
-    return FileTools(*making.reading(), *(making.writing(approval) if write else ()))
 
+    def add(function: Callable[..., Any], **options: Any) -> Any:
+        own: dict[str, Any] = {"name": prefix + function.__name__, "pool": pool, "version": VERSION}
+        return app.tool(timeout=timedelta(minutes=1), **own, **options)(function)
 
-@dataclass(frozen=True, slots=True)
-class _Making:
-    app: App
-    folder: Folder
-    pool: str
-    prefix: str
+    # Models get the docstrings of these functions.
+    def read_file(path: str) -> FileText:
+        """The text of a file, and the digest that names it for write_file and edit_file."""
+        return folder.read(path)
 
-    def reading(self) -> tuple[Any, ...]:
-        folder = self.folder
+    def list_files(path: str = ".") -> FolderList:
+        return folder.list(path)
 
-        def read_file(path: str) -> FileText:
-            """The text of a file, and the digest that names it for write_file and edit_file."""
-            return folder.read(path)
+    def find_files(pattern: str) -> Paths:
+        """The files of which the path fits a pattern: `**/*.py`, `docs/*`."""
+        return folder.find(pattern)
 
-        def list_files(path: str = ".") -> FolderList:
-            return folder.list(path)
+    def search_files(text: str, pattern: str = "**", ignore_case: bool = False) -> Hits:
+        """The lines that have a text, as it is, in files of which the path fits a pattern."""
+        return folder.search(text, pattern, ignore_case=ignore_case)
 
-        def find_files(pattern: str) -> Paths:
-            """The files of which the path fits a pattern: `**/*.py`, `docs/*`."""
-            return folder.find(pattern)
+    def write_file(path: str, content: str, expect: str = "") -> Written:
+        """Replaces a file whole, if it is the one that `expect` names, a digest of read_file.
 
-        def search_files(text: str, pattern: str = "**", ignore_case: bool = False) -> Hits:
-            """The lines that have a text, as it is, in files of which the path fits a pattern."""
-            return folder.search(text, pattern, ignore_case=ignore_case)
+        Without it, makes a new file, if there is none.
+        """
+        return folder.write(path, content, expect)
 
-        functions = (read_file, list_files, find_files, search_files)
-        return tuple(self._tool(function, effect="pure", tags=("files", "read")) for function in functions)
+    def edit_file(path: str, before: str, after: str, expect: str) -> Written:
+        """Puts one text in the place of another, which stands once in the file.
 
-    def writing(self, approval: ApprovalNeed) -> tuple[Any, Any]:
-        folder = self.folder
+        `expect` names the file, a digest of read_file: another one is not touched.
+        """
+        return folder.edit(path, before, after, expect)
 
-        def write_file(path: str, content: str, expect: str = "") -> Written:
-            """Replaces a file whole, if it is the one that `expect` names, a digest of read_file.
+    def written(path: str, content: str, expect: str) -> object:
+        return folder.written(path, content, expect) or DID_NOT_HAPPEN
 
-            Without it, makes a new file, if there is none.
-            """
-            return folder.write(path, content, expect)
+    def edited(path: str, before: str, after: str, expect: str) -> object:
+        return folder.edited(path, before, after, expect) or DID_NOT_HAPPEN
 
-        def edit_file(path: str, before: str, after: str, expect: str) -> Written:
-            """Puts one text in the place of another, which stands once in the file.
-
-            `expect` names the file, a digest of read_file: another one is not touched.
-            """
-            return folder.edit(path, before, after, expect)
-
-        def written(path: str, content: str, expect: str) -> object:
-            return folder.written(path, content, expect) or DID_NOT_HAPPEN
-
-        def edited(path: str, before: str, after: str, expect: str) -> object:
-            return folder.edited(path, before, after, expect) or DID_NOT_HAPPEN
-
-        options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
-        writer = self._tool(write_file, probe=written, **options)
-        return writer, self._tool(edit_file, probe=edited, shown_as="edit", **options)
-
-    def _tool(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        own: dict[str, Any] = {"name": self.prefix + function.__name__, "pool": self.pool, "version": VERSION}
-        return self.app.tool(timeout=timedelta(minutes=1), **own, **options)(function)
+    functions = (read_file, list_files, find_files, search_files)
+    readers = [add(function, effect="pure", tags=("files", "read")) for function in functions]
+    if not write:
+        return FileTools(*readers)
+    options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
+    writer = add(write_file, probe=written, **options)
+    return FileTools(*readers, writer, add(edit_file, probe=edited, shown_as="edit", **options))
