@@ -129,7 +129,7 @@ class TestReading:
         ],
     )
     def test_a_pattern_fits_as_in_a_shell(self, pattern: str, path: str, fits: bool) -> None:
-        assert folder.fits(tuple(path.split("/")), split_pattern(pattern)) is fits
+        assert folder.path_fits(tuple(path.split("/")), split_pattern(pattern)) is fits
 
     @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "", "x" * 301])
     def test_a_pattern_of_elsewhere_is_refused(self, pattern: str) -> None:
@@ -139,7 +139,7 @@ class TestReading:
     def test_no_pattern_takes_long(self) -> None:
         hostile = split_pattern("/".join(["**", "*a*a*a*a*a*a*b"] * 10))
 
-        assert not folder.fits(tuple(["a" * 150] * jail.DEEPEST), hostile)
+        assert not folder.path_fits(tuple(["a" * 150] * jail.DEEPEST), hostile)
 
 
 class TestWriting:

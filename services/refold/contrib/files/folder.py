@@ -32,7 +32,7 @@ FileKind = Literal["file", "folder", "other"]
 
 
 class FileText(BaseModel):
-    """A file. `digest` names this content: who writes later says by it what they have looked at."""
+    """Text of a file. A later write gives this `digest`, and is refused if the file has changed since."""
 
     path: str
     text: str
@@ -48,21 +48,21 @@ class InFolder(BaseModel):
 
 
 class FolderList(BaseModel):
-    """A folder, by name. `complete`: there is no more than that."""
+    """Entries of a folder, by name. `complete`: these are all."""
 
     entries: list[InFolder]
     complete: bool
 
 
 class Paths(BaseModel):
-    """Files of which the path fits, in order. `complete`: there are no more."""
+    """Paths of files that match a pattern, in order. `complete`: these are all."""
 
     paths: list[str]
     complete: bool
 
 
 class Hit(BaseModel):
-    """A line that has the text; lines are counted from 1."""
+    """Line of a file that has the text of a search; the first `line` is 1."""
 
     path: str
     line: int
@@ -70,20 +70,22 @@ class Hit(BaseModel):
 
 
 class Hits(BaseModel):
-    """Lines that have a text, in order. `complete`: there are no more, and every file that fits was read."""
+    """Result of a search, in order. `complete`: these are all, and every file that matches was read."""
 
     hits: list[Hit]
     complete: bool
 
 
 class Written(BaseModel):
-    """A file that has the content that was wanted."""
+    """Result of a write or an edit: the file, with the digest of its new content."""
 
     path: str
     digest: str
 
 
 class _Visited(NamedTuple):
+    """A file met by a `Walk`: its path, and the descriptor of its open folder."""
+
     parts: Parts
     folder: int
 
@@ -99,7 +101,7 @@ class Walk:
             yield from self._below(root, ())
 
     def _below(self, folder: int, parts: Parts) -> Iterator[_Visited]:
-        entries = list(islice(_direct_entries(folder, self._jail), self._left + 1))
+        entries = list(islice(_entries_of(folder, self._jail), self._left + 1))
         self._left -= len(entries)
         if self._left < 0 or len(parts) >= DEEPEST or len("/".join(parts)) > LONGEST - NAME_BYTES:
             self.complete = False
@@ -119,18 +121,18 @@ class Folder:
         self._jail, self._most = jail, most
 
     def read(self, path: str) -> FileText:
-        data, _ = self._content(path)
-        return FileText(path=path, text=_text(path, data), digest=content_digest(data))
+        data, _ = self._read_file(path)
+        return FileText(path=path, text=_decoded(path, data), digest=content_digest(data))
 
     def list(self, path: str) -> FolderList:
         with self._jail.folder(self._jail.parts(path)) as folder:
-            listed = list(islice(_direct_entries(folder, self._jail), LISTED + 1))
+            listed = list(islice(_entries_of(folder, self._jail), LISTED + 1))
         entries = sorted(listed, key=lambda entry: entry.name)[:LISTED]
         return FolderList(entries=entries, complete=len(listed) <= LISTED)
 
     def find(self, pattern: str) -> Paths:
         names, walk = split_pattern(pattern), Walk(self._jail)
-        paths = list(islice(("/".join(file.parts) for file in walk if fits(file.parts, names)), FOUND + 1))
+        paths = list(islice(("/".join(file.parts) for file in walk if path_fits(file.parts, names)), FOUND + 1))
         return Paths(paths=paths[:FOUND], complete=walk.complete and len(paths) <= FOUND)
 
     def search(self, text: str, pattern: str, *, ignore_case: bool) -> Hits:
@@ -139,7 +141,7 @@ class Folder:
         names, walk, hits, left = split_pattern(pattern), Walk(self._jail), list[Hit](), SEARCHED_BYTES
         complete, sought = True, text.casefold() if ignore_case else text
         for file in walk:
-            if not fits(file.parts, names):
+            if not path_fits(file.parts, names):
                 continue
             try:
                 data, _ = read_below(file.folder, file.parts[-1], self._most)
@@ -161,7 +163,7 @@ class Folder:
 
     def write(self, path: str, content: str, expect: str) -> Written:
         """Write a file if its digest is `expect` (empty: no file). **Raises** NotDone without space or lock."""
-        data, parts = self._checked(content), self._file(path)
+        data, parts = self._encoded(content), self._file_parts(path)
         before: bytes | None = None
         mode: int | None = None
         with self._jail.locked(), self._jail.folder(parts[:-1], make=not expect) as folder:
@@ -169,15 +171,15 @@ class Folder:
                 before, mode = read_below(folder, parts[-1], self._most)
             # An attempt after a crash finds its own content: refused by `expect`, it would fail a write that happened.
             if before != data:
-                _check(path, "" if before is None else content_digest(before), expect)
-                _replace(folder, parts[-1], data, mode)
+                _refuse_changed(path, "" if before is None else content_digest(before), expect)
+                _write_atomically(folder, parts[-1], data, mode)
         return Written(path=path, digest=content_digest(data))
 
     def written(self, path: str, content: str, expect: str) -> Written | None:
         """Return the written file; None if the write did not happen. **Raises** RuntimeError if that is unknown."""
-        data, now = self._checked(content), ""
+        data, now = self._encoded(content), ""
         with suppress(MissingError):
-            now = content_digest(self._content(path)[0])
+            now = content_digest(self._read_file(path)[0])
         if now == content_digest(data):
             return Written(path=path, digest=now)
         if now != expect:
@@ -189,42 +191,42 @@ class Folder:
         if not before or not after or before == after:
             hint = "to take text away, name a line beside it that stays, before and after"
             raise TerminalError("an edit puts some text in the place of some other", hint=hint)
-        parts = self._file(path)
+        parts = self._file_parts(path)
         with self._jail.locked(), self._jail.folder(parts[:-1]) as folder:
             data, mode = read_below(folder, parts[-1], self._most)
-            text = _text(path, data)
+            text = _decoded(path, data)
             if content_digest(data) == expect:
                 if (place := text.find(before)) < 0 or text.find(before, place + 1) >= 0:
                     often = "more than once" if place >= 0 else "nowhere"
                     raise TerminalError(f"the text stands {often} in {path}", hint="name more of what is around")
-                data = self._checked(text.replace(before, after))
-                _replace(folder, parts[-1], data, mode)
+                data = self._encoded(text.replace(before, after))
+                _write_atomically(folder, parts[-1], data, mode)
             # As in `write`: the edit may be there already, of an attempt before a crash.
-            elif not _made_from(text, before, after, expect):
-                _check(path, content_digest(data), expect)
+            elif not _has_edit(text, before, after, expect):
+                _refuse_changed(path, content_digest(data), expect)
         return Written(path=path, digest=content_digest(data))
 
     def edited(self, path: str, before: str, after: str, expect: str) -> Written | None:
         """Return the edited file; None if the edit did not happen. **Raises** RuntimeError if that is unknown."""
-        data, _ = self._content(path)
+        data, _ = self._read_file(path)
         if content_digest(data) == expect:
             return None
-        if not _made_from(_text(path, data), before, after, expect):
+        if not _has_edit(_decoded(path, data), before, after, expect):
             raise RuntimeError(f"somebody else has changed {path}: whether this edit was there before, nobody can say")
         return Written(path=path, digest=content_digest(data))
 
-    def _file(self, path: str) -> Parts:
+    def _file_parts(self, path: str) -> Parts:
         parts = self._jail.parts(path)
         if not parts:
             raise TerminalError(f"{path!r} names no file")
         return parts
 
-    def _content(self, path: str) -> tuple[bytes, int]:
-        parts = self._file(path)
+    def _read_file(self, path: str) -> tuple[bytes, int]:
+        parts = self._file_parts(path)
         with self._jail.folder(parts[:-1]) as folder:
             return read_below(folder, parts[-1], self._most)
 
-    def _checked(self, content: str) -> bytes:
+    def _encoded(self, content: str) -> bytes:
         data = content.encode()
         if len(data) > self._most:
             raise TerminalError(f"the content has {len(data):,} bytes, more than {self._most:,}")
@@ -235,8 +237,8 @@ def content_digest(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def _made_from(text: str, before: str, after: str, expect: str) -> bool:
-    # The edit happened if its reversal at some place gives the expected file.
+def _has_edit(text: str, before: str, after: str, expect: str) -> bool:
+    """True if this edit made the text: reversed at some place, it gives the file with digest `expect`."""
     place = text.find(after)
     for _ in range(AFTERS):
         if place < 0:
@@ -247,7 +249,7 @@ def _made_from(text: str, before: str, after: str, expect: str) -> bool:
     return False
 
 
-def _direct_entries(folder: int, jail: Jail) -> Iterator[InFolder]:
+def _entries_of(folder: int, jail: Jail) -> Iterator[InFolder]:
     with os.scandir(folder) as listing:
         for entry in listing:
             if not jail.shows(entry.name):
@@ -259,20 +261,22 @@ def _direct_entries(folder: int, jail: Jail) -> Iterator[InFolder]:
                 yield InFolder(name=entry.name, kind=kind, bytes=status.st_size if kind == "file" else 0)
 
 
-def _check(path: str, now: str, expect: str) -> None:
+def _refuse_changed(path: str, now: str, expect: str) -> None:
+    """**Raises** TerminalError if the digests differ: another write came after the caller's read."""
     if now != expect:
         reason = "is not what it was when it was looked at" if expect else "is there already"
         raise TerminalError(f"{path} {reason}", hint="read it again, and decide anew")
 
 
-def _text(path: str, data: bytes) -> str:
+def _decoded(path: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
         raise TerminalError(f"{path} is not text in UTF-8") from None
 
 
-def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
+def _write_atomically(folder: int, name: str, data: bytes, mode: int | None) -> None:
+    """Write a draft, and rename it to the file's name. **Raises** NotDone."""
     # A fixed name: the next write removes the draft of a crashed one, under the same lock.
     draft = f".{name}.draft"
     try:
@@ -304,22 +308,23 @@ def split_pattern(pattern: str) -> tuple[str, ...]:
     return (*names, "*") if names[-1] == _ANY else names
 
 
-def fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
+def path_fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    """True if a path matches a pattern of `split_pattern`."""
     # Positions in the pattern after each name: linear, where backtracking could take exponential time.
-    reached = {0} | _over(names, 0)
+    reached = {0} | _after_any(names, 0)
     for name in parts:
         following = set[int]()
         for place in reached:
             if place < len(names) and names[place] == _ANY:
                 following |= {place}
-            elif place < len(names) and _fits(names[place])(name):
+            elif place < len(names) and _name_matcher(names[place])(name):
                 following |= {place + 1}
-        reached = following.union(*(_over(names, place) for place in following))
+        reached = following.union(*(_after_any(names, place) for place in following))
     return len(names) in reached
 
 
-def _over(names: tuple[str, ...], place: int) -> set[int]:
-    """Positions after `**`, which may match no folder."""
+def _after_any(names: tuple[str, ...], place: int) -> set[int]:
+    """Positions in a pattern behind each `**` from `place` on, which may match no folder."""
     places = set[int]()
     while place < len(names) and names[place] == _ANY:
         place += 1
@@ -328,5 +333,6 @@ def _over(names: tuple[str, ...], place: int) -> set[int]:
 
 
 @lru_cache(maxsize=256)
-def _fits(name: str) -> Callable[[str], object]:
+def _name_matcher(name: str) -> Callable[[str], object]:
+    """Matcher of one name of a pattern, as `*.py`."""
     return re.compile(translate(name)).match

@@ -1,5 +1,5 @@
-"""Confines paths to one folder, even while other processes move files. Each name of a path is opened relative to the
-open folder, and no link is followed: the checked file is the used one."""
+"""Confines paths to one folder, even while other processes move files: each name is opened relative to its open folder,
+without following links, so the checked file is the used one."""
 
 import errno
 import fcntl
@@ -57,7 +57,7 @@ class Jail:
     @contextmanager
     def folder(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
         """Descriptor of a folder; `make` creates missing ones. **Raises** TerminalError, NotDone."""
-        opened = self._open()
+        opened = self._open_root()
         try:
             for name in parts:
                 inner = self._open_inner(opened, name, make=make)
@@ -69,13 +69,14 @@ class Jail:
 
     @contextmanager
     def inner(self, folder: int, name: str) -> Iterator[int]:
+        """Descriptor of a folder in an open one. **Raises** TerminalError."""
         opened = self._open_inner(folder, name, make=False)
         try:
             yield opened
         finally:
             os.close(opened)
 
-    def _open(self) -> int:
+    def _open_root(self) -> int:
         try:
             return os.open(self._root, _FOLDER)
         except OSError as error:  # it may be mounted in a moment
@@ -94,7 +95,7 @@ class Jail:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude other writes of these tools. **Raises** NotDone after `LOCKED_S`."""
-        opened, begun = self._open(), time.monotonic()
+        opened, begun = self._open_root(), time.monotonic()
         try:
             while True:
                 with suppress(BlockingIOError):
@@ -135,6 +136,7 @@ class MissingError(TerminalError):
 
 
 def _refusal(name: str, error: OSError) -> TerminalError:
+    """Error of a tool for a path that the system does not open."""
     if isinstance(error, FileNotFoundError):
         return MissingError(f"there is no {name!r}", hint="list the folder")
     if error.errno in _LINKED:
