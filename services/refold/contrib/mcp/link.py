@@ -40,7 +40,8 @@ _log = structlog.get_logger()
 
 
 Way = Pipes | Web
-"""Transport to a server. `last_output` is its text beside the protocol."""
+"""Transport to a server. `last_output` is a server's text beside the protocol. The package itself raises errors with
+`own_codes`, after which a call may have happened; any other error is an answer."""
 
 
 def way_to(command: Sequence[str], url: str, *, settings: Mapping[str, str], cwd: str, most_bytes: int) -> Way:
@@ -56,14 +57,12 @@ class UnansweredError(RefoldError):
 
 
 class ServerLink:
-    """A server of one executor, reached by `way`. After the error codes `made_up` by the transport itself a call may
-    have happened; any other error is an answer. **Units**: `give_up_s` for a list."""
+    """Connection of an executor to one server by a transport, `way`. `hidden` are credentials, which its answers must
+    not carry into the log. **Units**: `give_up_s`, the timeout of a list of tools."""
 
-    def __init__(
-        self, name: str, way: Way, *, mode: str, give_up_s: float, made_up: frozenset[int], hidden: frozenset[str]
-    ) -> None:
+    def __init__(self, name: str, way: Way, *, mode: str, give_up_s: float, hidden: frozenset[str]) -> None:
         self._name, self._way, self._mode = name, way, MODES[mode]
-        self._give_up_s, self._made_up, self._hidden = give_up_s, made_up, hidden
+        self._give_up_s, self._hidden = give_up_s, hidden
         self._ready: asyncio.Future[Client] | None = None
         self._guard = Guard()
         self._holders: set[asyncio.Task[None]] = set()
@@ -87,7 +86,7 @@ class ServerLink:
             # Not `call_tool`: it runs the server's output schema, of which one pattern can hold up all tools for ages.
             return cast(dict[str, Any], self._hide(_recorded(await client.session.send_request(request, _RESULT))))
         except MCPError as error:
-            if error.code in self._made_up:
+            if error.code in self._way.own_codes:
                 raise UnansweredError(f"{self._name} did not answer: {self._error_text(error)}") from None
             failure = {"content": [{"type": "text", "text": error.message}], "failed": True, "code": error.code}
             return cast(dict[str, Any], self._hide(failure))
@@ -201,8 +200,8 @@ class ServerLink:
 
 
 def _request(outgoing: OutgoingCall) -> types.CallToolRequest:
-    params: dict[str, Any] = {"name": outgoing.tool, "arguments": outgoing.arguments}
-    params["_meta"] = {KEY_IN_META: outgoing.key}
+    meta = {KEY_IN_META: outgoing.key}
+    params: dict[str, Any] = {"name": outgoing.tool, "arguments": outgoing.arguments, "_meta": meta}
     if outgoing.answers is not None:
         params["inputResponses"] = outgoing.answers
     if outgoing.state is not None:

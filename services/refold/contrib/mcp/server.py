@@ -3,12 +3,13 @@
 import asyncio
 import copy
 import importlib.util
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -31,9 +32,6 @@ Value = str | int | float | bool | list[str] | None
 
 MOST_KNOWN: Final = 4_096
 """Tools of a server that are cached by name; made-up names only evict others."""
-
-_CODES: Final = {"stdio": frozenset({-32000, -32001}), "http": frozenset({-32000, -32001, -32600, -32603, -32700})}
-"""Error codes that the package raises itself, like the server's: closed, timed out; over HTTP, any refusal."""
 
 MOST_ROUNDS: Final = 10
 """Answers to one call that are questions, or requests to repeat it."""
@@ -140,7 +138,7 @@ class MCPServer:
         changed = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
         if gone or changed:
             ctx.note("mcp.tools", {"server": self.name, "gone": gone, "changed": changed})
-        return RemoteTools(self, ctx, listing, self.effects)
+        return RemoteTools(self, ctx, listing)
 
     def declared(self) -> Sequence[ToolDef]:
         """Return the tools that do not depend on the server's list."""
@@ -165,29 +163,20 @@ class MCPServer:
         """Return the connection of this executor; new credentials make another one."""
         # Lazy: only executors need connections. In a thread: the import takes a second, in which the loop of the tools
         # would stand still.
-        module = await asyncio.to_thread(importlib.import_module, "refold.contrib.mcp.link")
+        module: Any = await asyncio.to_thread(importlib.import_module, "refold.contrib.mcp.link")
         here = asyncio.get_running_loop()
         revealed = {key: value.reveal() for key, value in credentials.items()}
         values, link = self._links.get(here, ([], None))
         if link is None or values != list(revealed.values()):
             if link is not None:
                 link.retire()
-            link = self._connecting(module, revealed)
+            settings = {key: revealed.get(key, str(value)) for key, value in self.given.items()}
+            way = module.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes)
+            # Half: a list that hangs fails as unsent, before the timeout of the attempt makes the outcome unknown.
+            give_up_s, hidden = self.timeout.total_seconds() / 2, frozenset(filter(None, revealed.values()))
+            link = module.ServerLink(self.name, way, mode=self.protocol, give_up_s=give_up_s, hidden=hidden)
             self._links[here] = list(revealed.values()), link
         return link
-
-    def _connecting(self, module: ModuleType, revealed: Mapping[str, str]) -> "ServerLink":
-        settings = {key: revealed.get(key, str(value)) for key, value in self.given.items()}
-        connection: ServerLink = module.ServerLink(
-            self.name,
-            module.way_to(self.command, self.url, settings=settings, cwd=self.cwd, most_bytes=self.most_bytes),
-            mode=self.protocol,
-            # Half: a list that hangs fails as unsent, before the timeout of the attempt makes the outcome unknown.
-            give_up_s=self.timeout.total_seconds() / 2,
-            made_up=_CODES["stdio" if self.command else "http"],
-            hidden=frozenset(filter(None, revealed.values())),
-        )
-        return connection
 
     @cached_property
     def _template(self) -> "ServerTool":
@@ -290,27 +279,18 @@ class RemoteTool:
         return {"action": "accept", "content": content}
 
 
-class RemoteTools(Mapping[str, RemoteTool]):
+class RemoteTools(UserDict[str, RemoteTool]):
     """Tools of a server, by their names there. `instructions` are the server's, for a model."""
 
-    def __init__(self, server: MCPServer, ctx: Context, listing: ToolList, effects: Mapping[str, EffectClass]) -> None:
+    def __init__(self, server: MCPServer, ctx: Context, listing: ToolList) -> None:
+        super().__init__()
         self.instructions = listing["instructions"]
         self.left_out = listing["left_out"]
-        self._tools: dict[str, RemoteTool] = {}
         for manifest in listing["tools"]:
             name = manifest["name"]
             if (declared := server.tool(f"{server.name}.{name}")) is not None:
-                effect = stricter(effects.get(name, "once"), manifest["annotations"])
-                self._tools[name] = RemoteTool(server, ctx, declared, manifest, name, effect)
-
-    def __getitem__(self, name: str) -> RemoteTool:
-        return self._tools[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
+                effect = stricter(server.effects.get(name, "once"), manifest["annotations"])
+                self.data[name] = RemoteTool(server, ctx, declared, manifest, name, effect)
 
 
 Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]

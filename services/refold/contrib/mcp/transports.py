@@ -143,6 +143,8 @@ class _GuardedWrites(_GuardedStream):
 class Web:
     """A server over HTTP: the package's transport, with a limit for bodies."""
 
+    own_codes = frozenset({-32000, -32001, -32600, -32603, -32700})  # closed, timed out, and any refusal
+
     def __init__(self, url: str, *, headers: Mapping[str, str], most_bytes: int) -> None:
         self._url, self._headers, self._most = url, dict(headers), most_bytes
 
@@ -151,7 +153,7 @@ class Web:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[TransportStreams]:
-        bounded = _Bounded(httpx2.AsyncHTTPTransport(), self._most)
+        bounded = _Bounded(self._most)
         timeout = httpx2.Timeout(REACH_S, read=None)
         async with (
             httpx2.AsyncClient(headers=self._headers, timeout=timeout, transport=bounded, trust_env=False) as client,
@@ -162,14 +164,17 @@ class Web:
             yield streams
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
-    def __init__(self, inner: httpx2.AsyncBaseTransport, most: int) -> None:
-        self._inner, self._most = inner, most
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """HTTP transport that refuses packed responses, and bodies of more than `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         # The limit counts bytes as sent, and a small packed body may unpack to gigabytes.
         request.headers["accept-encoding"] = "identity"
-        response = await self._inner.handle_async_request(request)
+        response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.DecodingError("a packed body, of which nobody knows the size", request=request)
@@ -179,9 +184,6 @@ class _Bounded(httpx2.AsyncBaseTransport):
             counted, facts = _Counted(response.stream, self._most), response.extensions
             return httpx2.Response(response.status_code, headers=response.headers, stream=counted, extensions=facts)
         return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class _Counted(httpx2.AsyncByteStream):
@@ -202,6 +204,8 @@ class _Counted(httpx2.AsyncByteStream):
 class Pipes:
     """A server as a subprocess, one line per message. Unlike the package's transport, this one bounds a line, returns
     the last output of a dead server, and on Linux no server outlives its executor."""
+
+    own_codes = frozenset({-32000, -32001})  # closed, timed out
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, most_bytes: int) -> None:
         self._command, self._cwd, self._most = list(command), cwd or None, most_bytes
