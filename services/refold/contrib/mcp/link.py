@@ -71,12 +71,12 @@ class ServerLink:
 
     async def list(self) -> ToolList:
         """Request the list of tools. **Raises** NotDone without an answer, TerminalError if it is too large."""
-        return (await self._list())[1]
+        return (await self._connect_and_list())[1]
 
     async def call(self, outgoing: OutgoingCall) -> dict[str, Any]:
         """Send a call and return the answer. **Raises** NotDone and TerminalError if nothing was sent."""
-        client, listing = await self._list()
-        self._check(outgoing, next((tool for tool in listing["tools"] if tool["name"] == outgoing.tool), None))
+        client, listing = await self._connect_and_list()
+        self._refuse_changed(outgoing, next((tool for tool in listing["tools"] if tool["name"] == outgoing.tool), None))
         request, guard = _request(outgoing), self._guard
         # A call that is lost once it was sent may be a question to people: nothing is sent on a lost connection.
         if guard.over.is_set():
@@ -95,15 +95,16 @@ class ServerLink:
         finally:
             self._under_way -= 1
             if self._retired and not self._under_way:
-                self._drop()
+                self._disconnect()
 
     def retire(self) -> None:
         """Close the connection after its last running call; it gets no new ones."""
         self._retired = True
         if not self._under_way:
-            self._drop()
+            self._disconnect()
 
-    def _check(self, outgoing: OutgoingCall, live: Manifest | None) -> None:
+    def _refuse_changed(self, outgoing: OutgoingCall, live: Manifest | None) -> None:
+        """**Raises** TerminalError if the server's present tool, `live`, is not the one that the agent has called."""
         if live is None:
             message = f"{self._name} has no tool {outgoing.tool} any more"
             raise TerminalError(message, code="tool_gone", hint="ask for its tools again")
@@ -111,33 +112,34 @@ class ServerLink:
             message = f"{self._name} says something else of {outgoing.tool} than when the call was made"
             raise TerminalError(message, code="manifest_changed", hint="ask for its tools again, and call it anew")
 
-    async def _list(self) -> tuple[Client, ToolList]:
+    async def _connect_and_list(self) -> tuple[Client, ToolList]:
+        """Client of an open connection, and the present list of tools. **Raises** NotDone, TerminalError."""
         # Twice: a server that ended, or forgot its session, since the last call shows it only at the next request.
         for last in (False, True):
-            client = await self._connected()
+            client = await self._client()
             try:
                 async with asyncio.timeout(self._give_up_s):
-                    return client, await self._listed(client)
+                    return client, await self._list_pages(client)
             except (MCPError, ValidationError, TimeoutError, MalformedError) as error:
                 lost = self._guard.over.is_set()
                 # A session that the server has forgotten is never found again. Other errors may pass, and a server with
                 # a running call may be one that handles one request at a time.
                 forgotten = isinstance(error, MCPError) and error.code == INVALID_REQUEST
                 if forgotten or not self._under_way:
-                    self._drop()
+                    self._disconnect()
                 if last or not (lost or forgotten):
                     raise NotDone(f"{self._name} does not say what tools it has: {self._error_text(error)}") from None
         raise AssertionError("the last try returns or raises")
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         self._guard.over.set()
 
-    async def _connected(self) -> Client:
+    async def _client(self) -> Client:
         if self._ready is None or self._guard.over.is_set():
             guard = self._guard = Guard()
             ready = self._ready = asyncio.get_running_loop().create_future()
             ready.add_done_callback(lambda future: future.cancelled() or future.exception())  # its waiter may have left
-            holder = asyncio.create_task(self._serve(guard, ready), name=f"mcp {self._name}")
+            holder = asyncio.create_task(self._hold_open(guard, ready), name=f"mcp {self._name}")
             self._holders.add(holder)
             holder.add_done_callback(self._holders.discard)
         try:
@@ -147,7 +149,8 @@ class ServerLink:
             hint = self._hide(self._way.last_output())
             raise NotDone(f"cannot connect to {self._name}: {self._error_text(error)}", hint=hint) from None
 
-    async def _serve(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
+    async def _hold_open(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
+        """Task of a connection: open it, give its client to `ready`, and close it once the guard is over."""
         try:
             # The task that opened the connection must close it, and calls come and go.
             async with asyncio.timeout(AGREE_S) as limit:
@@ -166,7 +169,7 @@ class ServerLink:
                 ready.cancel()
             _log.info("mcp.closed", server=self._name, words=self._hide(self._way.last_output()))
 
-    async def _listed(self, client: Client) -> ToolList:
+    async def _list_pages(self, client: Client) -> ToolList:
         tools: list[dict[str, Any]] = []
         size, cursor = 0, None
         for _ in range(MOST_PAGES):
@@ -213,6 +216,7 @@ def _request(outgoing: OutgoingCall) -> types.CallToolRequest:
 
 
 def _recorded(result: _Result) -> dict[str, Any]:
+    """Answer of a server as the result of a call: its content, or its questions with the state for the next call."""
     fields = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
     if isinstance(result, types.InputRequiredResult):
         return {"asks": fields.get("inputRequests") or {}, "state": fields.get("requestState")}

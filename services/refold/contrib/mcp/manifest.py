@@ -35,18 +35,22 @@ class Manifest(TypedDict):
 
 
 class LeftOut(TypedDict):
+    """Tool of a server that agents cannot call, with the reason."""
+
     name: str
     why: str
 
 
 class ToolList(TypedDict):
+    """Result of a list call: the server's tools at that time. `instructions` are the server's, for a model."""
+
     protocol: str
     instructions: str
     tools: list[Manifest]
     left_out: list[LeftOut]
 
 
-def described(tool: Mapping[str, Any]) -> Manifest:
+def manifest_of(tool: Mapping[str, Any]) -> Manifest:
     facts = {
         "name": tool["name"],
         "title": tool.get("title") or "",
@@ -70,7 +74,7 @@ def tool_list(listed: Iterable[Mapping[str, Any]], *, server: str, protocol: str
         elif not ToolDef.pattern.match(f"{server}.{name}"):
             left_out.append(LeftOut(name=name[:200], why="no tool of Refold can have this name"))
         else:
-            tools[name] = described(tool)
+            tools[name] = manifest_of(tool)
     return ToolList(protocol=protocol, instructions=instructions, tools=list(tools.values()), left_out=left_out)
 
 

@@ -97,13 +97,13 @@ class MCPServer:
         self.effects, self.required = dict(effects or {}), frozenset(required)
         self.given = dict(env or {}) if command else dict(headers or {})
         self.protocol, self.most_bytes, self.timeout = protocol, most_bytes, timeout
-        self._check(unfit=env if url else headers)
+        self._check_configuration(unfit=env if url else headers)
         retry = retry or Retry()
         self._options: dict[str, Any] = {"pool": pool, "timeout": timeout, "retry": retry, "tags": tags}
         where = [name, *self.command, url, cwd, *sorted(f"{key}={value!r}" for key, value in self.given.items())]
         # The scope of a decision: another command, address or credential is another server.
         self._options["version"] = sha256(canonical.dumps(where).encode()).hexdigest()[:16]
-        self._tool = lru_cache(MOST_KNOWN)(self._declare)
+        self._tool = lru_cache(MOST_KNOWN)(self._make_tool)
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[list[str], ServerLink]]
         self._links = WeakKeyDictionary()
         self._listed: WeakKeyDictionary[Context, dict[str, str]] = WeakKeyDictionary()
@@ -150,7 +150,7 @@ class MCPServer:
             raise TerminalError(f"a question of {self.name} is answered, not allowed", hint="refold approval answer")
 
         pure: dict[str, Any] = {**self._options, "effect": "pure"}
-        lister = ServerTool(self, partial(_list_on, self), cast(FunctionType, tools), name=self.lister, **pure)
+        lister = ServerTool(self, partial(_list_body, self), cast(FunctionType, tools), name=self.lister, **pure)
         asker = ToolDef(cast(FunctionType, input), name=self.questions, approval="required", **pure)
         named = (self.tool(f"{self.name}.{name}") for name in sorted({*self.effects, *self.required}))
         return lister, asker, *(tool for tool in named if tool is not None)
@@ -179,23 +179,23 @@ class MCPServer:
         return link
 
     @cached_property
-    def _template(self) -> "ServerTool":
+    def _common_tool(self) -> "ServerTool":
         async def call(
             arguments: dict[str, Any], manifest: str, answers: dict[str, Any] | None = None, state: str | None = None
         ) -> dict[str, Any]:
             raise UsageError(f"a tool of {self.name} is called by an executor", hint='write `await tools["NAME"](...)`')
 
         # Common parts of all of its tools, cached: they take milliseconds to make.
-        return ServerTool(self, partial(_call_on, self, ""), cast(FunctionType, call), **self._options)
+        return ServerTool(self, partial(_call_body, self, ""), cast(FunctionType, call), **self._options)
 
-    def _declare(self, name: str) -> ToolDef:
-        tool, own = copy.copy(self._template), name.removeprefix(self.prefix)
+    def _make_tool(self, name: str) -> ToolDef:
+        tool, own = copy.copy(self._common_tool), name.removeprefix(self.prefix)
         tool.name, tool.effect = name, self.effects.get(own, "once")
         tool.approval = "required" if own in self.required else "policy"
-        tool.acts = partial(_call_on, self, own)
+        tool.body_with = partial(_call_body, self, own)
         return tool
 
-    def _check(self, *, unfit: Mapping[str, str | Secret] | None) -> None:
+    def _check_configuration(self, *, unfit: Mapping[str, str | Secret] | None) -> None:
         name = f"MCP server {self.name!r}"
         if not isinstance(self.name, str) or not ToolDef.pattern.match(f"mcp.{self.name}.tools") or "." in self.name:
             raise UsageError(f"{name}: that is no name", hint="use letters, digits, underscore and dash")
@@ -293,13 +293,15 @@ class RemoteTools(UserDict[str, RemoteTool]):
                 self.data[name] = RemoteTool(server, ctx, declared, manifest, name, effect)
 
 
-Acts = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
-"""Factory of a tool's body from credentials."""
+BodyFactory = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any, Any]]]
+"""Maker of a tool's body for one attempt, from the server's credentials."""
 
 
 class ServerTool(ToolDef):
-    def __init__(self, server: MCPServer, acts: Acts, function: FunctionType, **options: Any) -> None:
-        self.server, self.acts = server, acts
+    """A tool of an MCP server, or the one that lists them. Each attempt gets a body with the server's credentials."""
+
+    def __init__(self, server: MCPServer, body_with: BodyFactory, function: FunctionType, **options: Any) -> None:
+        self.server, self.body_with = server, body_with
         super().__init__(function, **options)
         # Earlier output of the server is no argument of the call, so it cannot be edited.
         beside = ("manifest", "answers", "state")
@@ -317,18 +319,18 @@ class ServerTool(ToolDef):
             raise UsageError(f"{self.name} needs credentials", hint="only an executor has them")
         for secret in credentials.values():
             cast(Secrets, secrets).note(secret)
-        body = self.acted_by(self.acts(credentials))
+        body = self.acted_by(self.body_with(credentials))
         return body.run(args_json, idempotency_key=idempotency_key, heartbeat=heartbeat, secrets=secrets)
 
 
-def _list_on(server: MCPServer, credentials: Mapping[str, Secret]) -> Callable[..., Coroutine[Any, Any, Any]]:
+def _list_body(server: MCPServer, credentials: Mapping[str, Secret]) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def tools() -> Any:
         return await (await server.link(credentials)).list()
 
     return tools
 
 
-def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) -> Callable[..., Any]:
+def _call_body(server: MCPServer, name: str, credentials: Mapping[str, Secret]) -> Callable[..., Any]:
     async def call(
         arguments: dict[str, Any],
         manifest: str,
@@ -344,6 +346,7 @@ def _call_on(server: MCPServer, name: str, credentials: Mapping[str, Secret]) ->
 
 
 def _unanswerable(result: Mapping[str, Any]) -> str:
+    """Part of a server's questions that no people can answer, in words; empty if they can."""
     questions: Mapping[str, Any] = result["asks"]
     for question in questions.values():
         if question.get("method") != "elicitation/create":

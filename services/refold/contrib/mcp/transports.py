@@ -51,7 +51,7 @@ _TAIL_BYTES: Final = 2_000
 
 
 class Guard:
-    """Message limits of one connection. `over` is set at its end, `stateless` once it is one of the new era."""
+    """Message limits of one connection. `over` is set at its end, `stateless` for the protocol without sessions."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -68,6 +68,7 @@ class Guard:
             self.over.set()
 
     def count_received(self, item: SessionMessage | Exception) -> bool:
+        """Count a message of the server; return False if it is one too many."""
         message = item.message if isinstance(item, SessionMessage) else item
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self.stateless and isinstance(message, JSONRPCResponse):
@@ -83,6 +84,7 @@ class Guard:
             self._unanswered -= 1
 
     def declare_forms(self, request: JSONRPCRequest) -> None:
+        """Declare in a request that people answer forms."""
         meta = (request.params or {}).get("_meta") or {}
         if (able := meta.get(CLIENT_CAPABILITIES_META_KEY)) is not None:
             # The package declares only its callbacks, and a callback would hold a call open while people think.
@@ -91,6 +93,8 @@ class Guard:
 
 
 class _GuardedStream:
+    """Stream of a connection whose messages its guard counts."""
+
     def __init__(self, guard: Guard, inner: Any) -> None:
         self._guard, self._inner = guard, inner
 
@@ -187,6 +191,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
+    """Body of a response that fails after `most` bytes."""
+
     def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
         self._inner, self._left, self._most = inner, most, most
 
@@ -223,10 +229,10 @@ class Pipes:
         writes, requests = anyio.create_memory_object_stream[SessionMessage](0)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._read, process, replies)
-                group.start_soon(_write, process, requests, replies)
-                group.start_soon(self._listen, process)
-                group.start_soon(_watch, process, replies)
+                group.start_soon(self._receive_replies, process, replies)
+                group.start_soon(_send_requests, process, requests, replies)
+                group.start_soon(self._collect_errors, process)
+                group.start_soon(_close_after_exit, process, replies)
                 try:
                     yield reads, writes
                 finally:
@@ -236,7 +242,7 @@ class Pipes:
                 stream.close()
             # A cancelled connection would otherwise leave its server running.
             with anyio.CancelScope(shield=True):
-                await _end(process)
+                await _terminate(process)
 
     async def _start(self) -> asyncio.subprocess.Process:
         command = self._command
@@ -255,21 +261,21 @@ class Pipes:
             start_new_session=True,
         )
 
-    async def _read(self, process: asyncio.subprocess.Process, replies: _Replies) -> None:
+    async def _receive_replies(self, process: asyncio.subprocess.Process, replies: _Replies) -> None:
         assert process.stdout is not None, "it was asked for"
         async with replies:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-                while line := await self._line(process.stdout):
-                    await replies.send(_message(line))
+                while line := await self._read_line(process.stdout):
+                    await replies.send(_parsed(line))
 
-    async def _line(self, output: asyncio.StreamReader) -> bytes:
+    async def _read_line(self, output: asyncio.StreamReader) -> bytes:
         try:
             return await output.readline()
         except ValueError:
             self._tail.append(f"\n(a message has more than {self._most:,} bytes)".encode())
             return b""
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+    async def _collect_errors(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None, "it was asked for"
         while chunk := await process.stderr.read(_TAIL_BYTES):
             self._tail.append(chunk)
@@ -277,13 +283,13 @@ class Pipes:
                 self._tail.popleft()
 
 
-async def _watch(process: asyncio.subprocess.Process, replies: _Replies) -> None:
-    await _over(process)
+async def _close_after_exit(process: asyncio.subprocess.Process, replies: _Replies) -> None:
+    await _wait_for_exit(process)
     await asyncio.sleep(_POLL_S)  # for its last words to be read
     replies.close()
 
 
-async def _write(
+async def _send_requests(
     process: asyncio.subprocess.Process,
     requests: MemoryObjectReceiveStream[SessionMessage],
     replies: _Replies,
@@ -299,36 +305,37 @@ async def _write(
         replies.close()  # the server reads no requests, so no answers come: fail the waiting ones
 
 
-def _message(line: bytes) -> SessionMessage | Exception:
+def _parsed(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
         return error
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """End a server and all processes of its group: by its closed input, then SIGTERM, then SIGKILL."""
     if process.stdin is not None:
         process.stdin.close()
     for number in (0, signal.SIGTERM):
         if number:
-            _signal(process, number)
+            _signal_group(process, number)
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_S):
-                await _over(process)
+                await _wait_for_exit(process)
                 break
     # Also after a clean end: processes that the server has started may live on in its group.
-    _signal(process, signal.SIGKILL)
-    await _over(process)
+    _signal_group(process, signal.SIGKILL)
+    await _wait_for_exit(process)
     # A subprocess may have left its group with the pipes open; no public method releases them here.
     process._transport.close()  # type: ignore[attr-defined]
 
 
-async def _over(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     # Not `process.wait()`: it also waits for the ends of the pipes, which a subprocess may hold open.
     while process.returncode is None:  # noqa: ASYNC110 - no event is about the process alone
         await asyncio.sleep(_POLL_S)
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
