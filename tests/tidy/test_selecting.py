@@ -24,7 +24,6 @@ PLACES = {
     "engine/approval/question.py as_judged": {"request.tool"},
     "engine/approval/question.py unfit": {"request.tool"},
     # Names of a listing of the server become names of tools.
-    "contrib/mcp/server.py RemoteTools.__getitem__": {"name"},
     "contrib/mcp/server.py RemoteTools.__init__": {"f'{server.name}.{name}'"},
     "contrib/mcp/server.py MCPServer.declared": {"f'{self.name}.{name}'"},
     "contrib/pydantic_ai/approvals.py _request_result": {"question_tool(agent, requests.kind(call.tool_call_id))"},
@@ -42,7 +41,7 @@ PLACES = {
     "contrib/pydantic_ai/transports.py RefoldTransports.function_call.load": {"name"},
     "contrib/pydantic_ai/transports.py RefoldTransports.mcp_call.load": {"name"},
     "contrib/pydantic_ai/waiting.py RefoldWaiter._ask": {
-        "ask_tool(self._crossing.name, cast(Any, function.func).__self__)"
+        "ask_tool(self._contexts.name, cast(Any, function.func).__self__)"
     },
     "core/approval/authority.py Authority.judge": {"call.tool"},
     "core/approval/policy_check.py vouched": {"request.tool"},

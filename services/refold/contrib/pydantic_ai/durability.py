@@ -21,25 +21,20 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
 from refold.contrib.pydantic_ai.metering import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
 from refold.contrib.pydantic_ai.options import WORD, checked_options, overridden, usual
-from refold.contrib.pydantic_ai.run_context import RefoldRunContext
+from refold.contrib.pydantic_ai.run_context import ContextCodec, RefoldRunContext
 from refold.contrib.pydantic_ai.transports import RefoldTransports
 from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
 from refold.core.errors import TerminalError, UsageError
-from refold.core.wire import canonical
-from refold.core.wire.conversation import Wire
 from refold.sdk import patches
 from refold.sdk.context import Context, current
 from refold.sdk.current_attempt import current_attempt
 from refold.sdk.determinism import scan
 from refold.sdk.json_codec import JsonCodec
 from refold.sdk.tool import CallOptions
-
-_DEPS = "deps"
 
 for _module in (_model_request_attempts, _utils):
     # They call `datetime.now`, which is in C: only the name `datetime` of a module can be replaced.
@@ -97,7 +92,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         }
         self._run_context_type, self._streams, self._cheaper = run_context_type, stream, cheaper
         self._backend: RefoldBackend | None = None
-        self._deps: JsonCodec | None = None
+        self._contexts: ContextCodec
         self._required: dict[int, list[Required]] = {}
 
     def get_durable_operation_backend(self) -> RefoldBackend:
@@ -130,7 +125,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         if context is None:
             return await handler()
         replaying = durable.replay_scope(is_replaying=lambda: context.replaying)
-        waits = durable.external_event_scope(RefoldWaiter(context, self))
+        waits = durable.external_event_scope(RefoldWaiter(context, self._contexts))
         with disable_threads(), Agent.using_sleep(asyncio.sleep), replaying, waits:
             return await super().wrap_run(ctx, handler=handler)
 
@@ -141,17 +136,6 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
 
     def _model_stream_event_handler(self) -> EventStreamHandler[AgentDepsT]:
         return _live_handler(super()._model_stream_event_handler())
-
-    def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        assert self._deps is not None, "the agent is known by then"
-        wire = run_context.dump(self._run_context_type, ctx)
-        return wire if ctx.deps is None else {**wire, _DEPS: run_context.dump_deps(self._deps, ctx.deps)}
-
-    def load_context(self, carried: Wire) -> RunContext[Any]:
-        assert self._deps is not None, "the agent is known by then"
-        deps = self._deps.load(canonical.dumps(carried[_DEPS])) if _DEPS in carried else None
-        whole = run_context.with_usual({name: value for name, value in carried.items() if name != _DEPS})
-        return self._run_context_type.restore(whole, deps=deps, agent=self._agent, engine_spec=self.engine_spec)
 
     @property
     def instrumented(self) -> bool:
@@ -182,7 +166,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
                 question_tool(self.name, kind), without_answer, {"effect": "pure", "approval": "required"}
             )
         leaves = leaf_capabilities(cast(AbstractAgent[Any, Any], self._agent).root_capability)
-        yield from ask_tools(self, leaves, self._tool_options)
+        yield from ask_tools(self._contexts, leaves, self._tool_options)
         for toolset in self._toolsets_by_id.values():
             if isinstance(functions := toolset.wrapped, FunctionToolset):
                 for name, tool in functions.tools.items():
@@ -218,12 +202,12 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
                     self._models_by_id[f"fallback-{len(self._models_by_id)}-{model.model_id}"] = model
 
     def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
-        subject = f"deps of agent {self.name}"
-        self._deps = JsonCodec(Optional[agent.deps_type], subject)  # noqa: UP045 - the type is a value here
+        deps = JsonCodec(Optional[agent.deps_type], f"deps of agent {self.name}")  # noqa: UP045 - the type is a value here
+        self._contexts = ContextCodec(self.name, agent, self._run_context_type, deps, self.engine_spec)
         models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
         self._required = required_by(CombinedToolset(agent.toolsets), f"agent {self.name}")
         self._backend = RefoldBackend(
-            RefoldNamer(self.name), _Config(self), RefoldTransports(self), models, self._approval_missing
+            RefoldNamer(self.name), _Config(self), RefoldTransports(self._contexts), models, self._approval_missing
         )
         super()._bind_to_agent(agent)
         if self._event_stream_handler is not None:

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from pydantic_ai._run_context import AnchoredEvidence
-from pydantic_ai.durable_exec import DurableRunContext
+from pydantic_ai.agent.abstract import AbstractAgent
+from pydantic_ai.durable_exec import DurabilityEngineSpec, DurableRunContext
 from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -19,16 +21,16 @@ from refold.sdk.json_codec import JsonCodec
 
 DepsT = TypeVar("DepsT", covariant=True)
 
-_OF_DICTS = ("retries", "usage", "usage_limits", "_anchored_evidence", "_tool_names_by_kind")
+_DEPS = "deps"
 _OF_LISTS = (
     *("loaded_capability_ids", "discovered_tool_names", "available_tool_names"),
     *("active_capability_ids", "_deferred_capability_ids"),
 )
-_NONE_OF_IT: dict[str, Any] = {
+_EMPTY: dict[str, Any] = {
     **dict.fromkeys(("metadata", "tool_call_id", "tool_name", "tool_call_metadata", "deadline", "capability_active")),
     **dict.fromkeys(("tool_call_approved", "partial_output", "trace_include_content"), False),
     **dict.fromkeys(("retry", "max_retries", "run_step"), 0),
-    **{name: {} for name in _OF_DICTS},
+    **{name: {} for name in ("retries", "usage", "usage_limits", "_anchored_evidence", "_tool_names_by_kind")},
     **{name: [] for name in _OF_LISTS},
 }
 """Empty values, which are not sent: most fields of most runs."""
@@ -46,16 +48,29 @@ class RefoldRunContext(DurableRunContext[DepsT]):
         )
 
 
-def dump(kind: type[RefoldRunContext[Any]], ctx: RunContext[Any]) -> dict[str, Any]:
-    """Run context as JSON data, equal for equal contexts in every process. **Raises** UsageError."""
-    fields = [pair for pair in kind.serialize_run_context(ctx).items() if pair[1] or pair[0] not in _NONE_OF_IT]
-    carried = {name: as_json(value, f"{name} of the run context") for name, value in fields}
-    return {name: value for name, value in carried.items() if name not in _NONE_OF_IT or value != _NONE_OF_IT[name]}
+@dataclass(frozen=True, slots=True)
+class ContextCodec:
+    """Run contexts of one agent as JSON, with its `deps`: calls carry them to executors, which restore them as `kind`.
+    `engine_spec` has the codec of other values."""
 
+    name: str
+    agent: AbstractAgent[Any, Any]
+    kind: type[RefoldRunContext[Any]]
+    deps: JsonCodec
+    engine_spec: DurabilityEngineSpec
 
-def with_usual(carried: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore the empty values that `dump` omits."""
-    return {**_NONE_OF_IT, **carried}
+    def dump(self, ctx: RunContext[Any]) -> dict[str, Any]:
+        """Return JSON data, equal for equal contexts in every process. **Raises** UsageError for other values."""
+        fields = [pair for pair in self.kind.serialize_run_context(ctx).items() if pair[1] or pair[0] not in _EMPTY]
+        carried = {name: as_json(value, f"{name} of the run context") for name, value in fields}
+        wire = {name: value for name, value in carried.items() if name not in _EMPTY or value != _EMPTY[name]}
+        return wire if ctx.deps is None else {**wire, _DEPS: dump_deps(self.deps, ctx.deps)}
+
+    def load(self, carried: Mapping[str, Any]) -> RunContext[Any]:
+        """Restore a context, with the empty values that `dump` leaves out."""
+        deps = self.deps.load(canonical.dumps(carried[_DEPS])) if _DEPS in carried else None
+        fields = {**_EMPTY, **{name: value for name, value in carried.items() if name != _DEPS}}
+        return self.kind.restore(fields, deps=deps, agent=self.agent, engine_spec=self.engine_spec)
 
 
 def dump_deps(codec: JsonCodec, deps: Any) -> Any:

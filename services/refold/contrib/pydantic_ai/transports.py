@@ -3,7 +3,7 @@ the arguments of a call: JSON data, equal in every process for equal requests, w
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_ai import durable_exec as durable
@@ -18,6 +18,7 @@ from pydantic_ai.workspaces import WorkspaceRef
 from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.conversation import Conversations, Prepared, dump_message
 from refold.contrib.pydantic_ai.options import WORD
+from refold.contrib.pydantic_ai.run_context import ContextCodec
 from refold.core.errors import MalformedError, TerminalError, UsageError
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN, Before, Wire, whole_request, without_drawn
@@ -39,22 +40,6 @@ _SELECTING_ONCE = frozenset({"$name", "$tool"})
 """Arguments of earlier releases, which named the function of a listed toolset."""
 UNAUTHORISED = "unauthorised"
 """Error code of a call without the necessary decision: its planner is not honest."""
-
-
-class Crossing(Protocol):
-    """Serializer of an agent's run context with its `deps`, for calls; `engine_spec` has the codec of other values."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def engine_spec(self) -> durable.DurabilityEngineSpec: ...
-
-    def dump_context(self, ctx: RunContext[Any]) -> Wire:
-        """Serialize a run context, with its `deps`. **Raises** UsageError for values outside JSON."""
-        ...
-
-    def load_context(self, carried: Wire) -> RunContext[Any]: ...
 
 
 class Transport(durable.ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
@@ -100,12 +85,12 @@ class FunctionTransport(Transport[ParamsT]):
 
 
 class ModelTransport(Transport[durable.ModelRequestParams]):
-    def __init__(self, crossing: Crossing) -> None:
+    def __init__(self, contexts: ContextCodec) -> None:
         super().__init__(self._dump_whole, self._load_request)
-        self._crossing = crossing
+        self._contexts = contexts
 
     def prepare(self, params: durable.ModelRequestParams, so_far: Conversations) -> Prepared:
-        run = self._crossing.dump_context(params.run_context)
+        run = self._contexts.dump(params.run_context)
         settings = run_context.as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
 
@@ -123,16 +108,16 @@ class ModelTransport(Transport[durable.ModelRequestParams]):
             # The run retries, visibly in its history; retries in here would be hidden, and paid again.
             model_settings=cast(ModelSettings, {**(wire["settings"] or {}), "max_retries": 0}),
             model_request_parameters=_PARAMETERS.validate_python(wire["parameters"]),
-            run_context=self._crossing.load_context(wire[OF_RUN]),
+            run_context=self._contexts.load(wire[OF_RUN]),
         )
 
 
 class RefoldTransports(durable.ParameterTransports):
-    def __init__(self, crossing: Crossing) -> None:
-        self._crossing = crossing
+    def __init__(self, contexts: ContextCodec) -> None:
+        self._contexts = contexts
 
     def model_request(self, result_type: object) -> ModelTransport:
-        return ModelTransport(self._crossing)
+        return ModelTransport(self._contexts)
 
     def compact_messages(self) -> Transport[durable.ModelCompactMessagesParams]:
         def dump(params: durable.ModelCompactMessagesParams) -> Wire:
@@ -144,7 +129,7 @@ class RefoldTransports(durable.ParameterTransports):
                 "parameters": _parameters(request.model_request_parameters),
                 "streaming": request.streaming,
                 "instructions": params.instructions,
-                OF_RUN: self._crossing.dump_context(params.run_context),
+                OF_RUN: self._contexts.dump(params.run_context),
             }
 
         def load(wire: Wire) -> durable.ModelCompactMessagesParams:
@@ -159,7 +144,7 @@ class RefoldTransports(durable.ParameterTransports):
                 wire["model"],
                 request_context=request,
                 instructions=wire["instructions"],
-                run_context=self._crossing.load_context(wire[OF_RUN]),
+                run_context=self._contexts.load(wire[OF_RUN]),
             )
 
         return Transport(dump, load)
@@ -170,11 +155,11 @@ class RefoldTransports(durable.ParameterTransports):
             return {
                 "model": params.model_id,
                 "response": _RESPONSE.dump_python(params.response, mode="json"),
-                OF_RUN: None if ctx is None else self._crossing.dump_context(ctx),
+                OF_RUN: None if ctx is None else self._contexts.dump(ctx),
             }
 
         def load(wire: Wire) -> durable.ModelCancelSuspendedResponseParams:
-            ctx = None if wire[OF_RUN] is None else self._crossing.load_context(wire[OF_RUN])
+            ctx = None if wire[OF_RUN] is None else self._contexts.load(wire[OF_RUN])
             response = _RESPONSE.validate_python(wire["response"])
             return durable.ModelCancelSuspendedResponseParams(wire["model"], response=response, run_context=ctx)
 
@@ -183,10 +168,10 @@ class RefoldTransports(durable.ParameterTransports):
     def event_stream_handler(self) -> Transport[durable.EventStreamHandlerParams]:
         def dump(params: durable.EventStreamHandlerParams) -> Wire:
             event = without_drawn(_EVENT.dump_python(params.event, mode="json"))
-            return {"event": event, OF_RUN: self._crossing.dump_context(params.run_context)}
+            return {"event": event, OF_RUN: self._contexts.dump(params.run_context)}
 
         def load(wire: Wire) -> durable.EventStreamHandlerParams:
-            ctx = self._crossing.load_context(wire[OF_RUN])
+            ctx = self._contexts.load(wire[OF_RUN])
             return durable.EventStreamHandlerParams(_EVENT.validate_python(wire["event"]), run_context=ctx)
 
         return Transport(dump, load)
@@ -195,15 +180,15 @@ class RefoldTransports(durable.ParameterTransports):
         self, declaration: durable.CapabilityMethodDeclaration
     ) -> Transport[durable.CapabilityOperationParams]:
         def dump(params: durable.CapabilityOperationParams) -> Wire:
-            codec = self._crossing.engine_spec.codec
+            codec = self._contexts.engine_spec.codec
             return {
                 "$model": params.model_id,
                 "arguments": run_context.as_json(codec.dump(dict[str, Any], params.arguments), "the arguments"),
-                OF_RUN: self._crossing.dump_context(params.run_context),
+                OF_RUN: self._contexts.dump(params.run_context),
             }
 
         def load(wire: Wire) -> durable.CapabilityOperationParams:
-            ctx = self._crossing.load_context(wire[OF_RUN])
+            ctx = self._contexts.load(wire[OF_RUN])
             return durable.CapabilityOperationParams(ctx, arguments=wire["arguments"], model_id=wire["$model"])
 
         return Transport(dump, load)
@@ -213,11 +198,11 @@ class RefoldTransports(durable.ParameterTransports):
             return {
                 "call": _WORKSPACE_CALL.dump_python(params.call, mode="json"),
                 "$workspace": _WORKSPACE.dump_python(params.ref, mode="json"),
-                OF_RUN: self._crossing.dump_context(params.run_context),
+                OF_RUN: self._contexts.dump(params.run_context),
             }
 
         def load(wire: Wire) -> durable.WorkspaceCallParams:
-            ctx, ref = self._crossing.load_context(wire[OF_RUN]), _WORKSPACE.validate_python(wire["$workspace"])
+            ctx, ref = self._contexts.load(wire[OF_RUN]), _WORKSPACE.validate_python(wire["$workspace"])
             return durable.WorkspaceCallParams(ctx, ref=ref, call=_WORKSPACE_CALL.validate_python(wire["call"]))
 
         return Transport(dump, load)
@@ -234,7 +219,7 @@ class RefoldTransports(durable.ParameterTransports):
     async def prepare_function_call(
         self, toolset: FunctionToolset[Any], params: durable.ToolsetCallToolParams
     ) -> durable.ToolsetCallToolParams:
-        return await durable.revalidate_function_call(toolset, params, engine_spec=self._crossing.engine_spec)
+        return await durable.revalidate_function_call(toolset, params, engine_spec=self._contexts.engine_spec)
 
     def mcp_call(self, toolset: AbstractToolset[Any]) -> FunctionTransport[durable.ToolsetCallToolParams]:
         async def load(name: str, wire: Wire) -> durable.ToolsetCallToolParams:
@@ -262,7 +247,7 @@ class RefoldTransports(durable.ParameterTransports):
         return FunctionTransport(self._dump_call, load, lambda params: self._listed_call(params, params.tool_def))
 
     def get_tools(self, toolset: AbstractToolset[Any]) -> Transport[durable.ToolsetGetToolsParams]:
-        dump, load = self._crossing.dump_context, self._crossing.load_context
+        dump, load = self._contexts.dump, self._contexts.load
         return Transport(
             lambda params: {OF_RUN: dump(params.ctx)}, lambda wire: durable.ToolsetGetToolsParams(load(wire[OF_RUN]))
         )
@@ -270,7 +255,7 @@ class RefoldTransports(durable.ParameterTransports):
     get_instructions = dynamic_get_tools = get_tools
 
     def _dump_call(self, params: durable.ToolsetCallToolParams | durable.DynamicToolsetCallToolParams) -> Wire:
-        context = self._crossing.dump_context(params.ctx)
+        context = self._contexts.dump(params.ctx)
         # Which function acts is the name of the tool that was ordered, never a word beside its arguments.
         context.pop(NAME, None)
         return with_run(params.tool_args, context)
@@ -279,7 +264,7 @@ class RefoldTransports(durable.ParameterTransports):
         args, context = without_run(wire)
         if foreign := _SELECTING & context.keys():
             raise TerminalError(f"$run holds {', '.join(sorted(foreign))}", code=UNAUTHORISED)
-        return args, self._crossing.load_context({**context, NAME: name})
+        return args, self._contexts.load({**context, NAME: name})
 
     def _listed_call(
         self,
@@ -290,7 +275,7 @@ class RefoldTransports(durable.ParameterTransports):
             "$name": params.name,
             "args": run_context.as_json(params.tool_args, f"an argument of {params.name}"),
             "$tool": _definition(definition) if definition else None,
-            OF_RUN: self._crossing.dump_context(params.ctx),
+            OF_RUN: self._contexts.dump(params.ctx),
         }
 
 

@@ -16,7 +16,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from refold.contrib.pydantic_ai.operations import OperationTool
 from refold.contrib.pydantic_ai.options import overridden
-from refold.contrib.pydantic_ai.transports import Crossing
+from refold.contrib.pydantic_ai.run_context import ContextCodec
 from refold.core.errors import CallbackError, UsageError
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN, Before, Wire
@@ -36,8 +36,8 @@ _RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
 class RefoldWaiter(ExternalEventWaiter):
     """Waits of a run. Two of one name have tokens of their own, in order of their beginning."""
 
-    def __init__(self, context: Context, crossing: Crossing) -> None:
-        self._context, self._crossing = context, crossing
+    def __init__(self, context: Context, contexts: ContextCodec) -> None:
+        self._context, self._contexts = context, contexts
 
     async def wait(self, name: str, *, ask: AskFunction, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
         """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
@@ -64,30 +64,30 @@ class RefoldWaiter(ExternalEventWaiter):
         if not isinstance(function, partial):
             return await self._context.call(function, token)
         ctx, requests = function.args
-        tool = self._context.find(ask_tool(self._crossing.name, cast(Any, function.func).__self__))
+        tool = self._context.find(ask_tool(self._contexts.name, cast(Any, function.func).__self__))
         arguments = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
-        text = canonical.dumps({**arguments, OF_RUN: self._crossing.dump_context(ctx)})
+        text = canonical.dumps({**arguments, OF_RUN: self._contexts.dump(ctx)})
         return await loop.step(tool.call(text, label=token))
 
 
 def ask_tools(
-    crossing: Crossing, leaves: list[AbstractCapability[Any]], options: CallOptions
+    contexts: ContextCodec, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
     for leaf in leaves:
         # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
-            handler, call_options = partial(_hand_out, crossing, leaf), overridden(options, _HANDS_OUT)
+            handler, call_options = partial(_hand_out, contexts, leaf), overridden(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
-            yield OperationTool(ask_tool(crossing.name, leaf), handler, call_options, function=function)
+            yield OperationTool(ask_tool(contexts.name, leaf), handler, call_options, function=function)
 
 
 def ask_tool(agent: str, capability: RequestInput[Any]) -> str:
     return f"{agent}__external_event.{capability.name}.ask"
 
 
-async def _hand_out(crossing: Crossing, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
+async def _hand_out(contexts: ContextCodec, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
     requests = _REQUESTS.validate_python(arguments["requests"])
-    return await capability._ask(crossing.load_context(arguments[OF_RUN]), requests, arguments["token"])
+    return await capability._ask(contexts.load(arguments[OF_RUN]), requests, arguments["token"])
 
 
 def _ask_function(ask: AskFunction) -> Any:
