@@ -27,6 +27,7 @@ from refold.contrib.pydantic_ai.metering import Models, most_of
 from refold.contrib.pydantic_ai.transports import (
     UNAUTHORISED,
     FunctionTransport,
+    ModelTransport,
     RefoldTransports,
     Transport,
     why_unfit,
@@ -275,7 +276,7 @@ class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
             params = replace(params, model_id=self._models.cheaper or params.model_id)
         calls = isinstance(unit.operation_id, durable.ToolsetCallToolId)
         try:
-            prepared = cast(Transport[Any], unit.parameter_transport).prepare(params, so_far)
+            prepared = cast(Transport[Any] | ModelTransport, unit.parameter_transport).prepare(params, so_far)
             if metered:
                 prepared.arguments[IDENTITY] = self._models.identity(params.model_id)
             claimed = calls and params.ctx.tool_call_approved

@@ -15,10 +15,9 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
 from pydantic_ai.workspaces import WorkspaceRef
 
-from refold.contrib.pydantic_ai import run_context
 from refold.contrib.pydantic_ai.conversation import Conversations, Prepared, dump_message
 from refold.contrib.pydantic_ai.options import WORD
-from refold.contrib.pydantic_ai.run_context import ContextCodec
+from refold.contrib.pydantic_ai.run_context import ContextCodec, as_json
 from refold.core.errors import MalformedError, TerminalError, UsageError
 from refold.core.wire import canonical
 from refold.core.wire.conversation import OF_RUN, Before, Wire, whole_request, without_drawn
@@ -84,24 +83,24 @@ class FunctionTransport(Transport[ParamsT]):
         raise TerminalError("a function is called by its name alone", code=UNAUTHORISED, hint=hint)
 
 
-class ModelTransport(Transport[durable.ModelRequestParams]):
+class ModelTransport(durable.ParameterTransport[durable.ModelRequestParams, Wire]):
+    """Conversion of a request to a model into arguments, and back. Earlier messages are named by their calls."""
+
     def __init__(self, contexts: ContextCodec) -> None:
-        super().__init__(self._dump_whole, self._load_request)
         self._contexts = contexts
 
     def prepare(self, params: durable.ModelRequestParams, so_far: Conversations) -> Prepared:
+        """Arguments that build on earlier requests of the run."""
         run = self._contexts.dump(params.run_context)
-        settings = run_context.as_json(params.model_settings, "the model's settings")
+        settings = as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
+
+    def dump(self, params: durable.ModelRequestParams) -> Wire:
+        return self.prepare(params, Conversations()).arguments
 
     def load(self, payload: Wire, *, runtime: object) -> durable.ModelRequestParams:
         """Parameters of a request; `runtime` are the calls on which it builds. **Raises** TerminalError."""
-        return self._load_request(whole_request(payload, cast(Before, runtime)))
-
-    def _dump_whole(self, params: durable.ModelRequestParams) -> Wire:
-        return self.prepare(params, Conversations()).arguments
-
-    def _load_request(self, wire: Wire) -> durable.ModelRequestParams:
+        wire = whole_request(payload, cast(Before, runtime))
         return durable.ModelRequestParams(
             wire["model"],
             messages=_MESSAGES.validate_python(wire["messages"]),
@@ -125,7 +124,7 @@ class RefoldTransports(durable.ParameterTransports):
             return {
                 "model": params.model_id,
                 "messages": [dump_message(message) for message in request.messages],
-                "settings": run_context.as_json(request.model_settings, "the model's settings"),
+                "settings": as_json(request.model_settings, "the model's settings"),
                 "parameters": _parameters(request.model_request_parameters),
                 "streaming": request.streaming,
                 "instructions": params.instructions,
@@ -183,7 +182,7 @@ class RefoldTransports(durable.ParameterTransports):
             codec = self._contexts.engine_spec.codec
             return {
                 "$model": params.model_id,
-                "arguments": run_context.as_json(codec.dump(dict[str, Any], params.arguments), "the arguments"),
+                "arguments": as_json(codec.dump(dict[str, Any], params.arguments), "the arguments"),
                 OF_RUN: self._contexts.dump(params.run_context),
             }
 
@@ -261,9 +260,10 @@ class RefoldTransports(durable.ParameterTransports):
         return with_run(params.tool_args, context)
 
     def _load_call(self, name: str, wire: Wire) -> tuple[dict[str, Any], RunContext[Any]]:
-        args, context = without_run(wire)
+        context = dict(wire.get(OF_RUN) or {})
         if foreign := _SELECTING & context.keys():
             raise TerminalError(f"$run holds {', '.join(sorted(foreign))}", code=UNAUTHORISED)
+        args = {argument: value for argument, value in wire.items() if argument != OF_RUN}
         return args, self._contexts.load({**context, NAME: name})
 
     def _listed_call(
@@ -271,10 +271,12 @@ class RefoldTransports(durable.ParameterTransports):
         params: durable.ToolsetCallToolParams | durable.DynamicToolsetCallToolParams,
         definition: ToolDefinition | None,
     ) -> Wire:
+        """Arguments of a call in the form of earlier releases."""
+        tool = as_json(_TOOL.dump_python(definition), f"tool {definition.name}") if definition else None
         return {
             "$name": params.name,
-            "args": run_context.as_json(params.tool_args, f"an argument of {params.name}"),
-            "$tool": _definition(definition) if definition else None,
+            "args": as_json(params.tool_args, f"an argument of {params.name}"),
+            "$tool": tool and _forget_options(tool),
             OF_RUN: self._contexts.dump(params.ctx),
         }
 
@@ -283,7 +285,7 @@ def with_run(args: dict[str, Any], run: Wire) -> Wire:
     """Tool's arguments with its part of the run context. **Raises** UsageError for an argument of that name."""
     if OF_RUN in args:
         raise UsageError(f"a tool has an argument {OF_RUN}", hint="rename it: Refold tells of the run by this name")
-    return {**run_context.as_json(args, "an argument of a tool"), OF_RUN: run}
+    return {**as_json(args, "an argument of a tool"), OF_RUN: run}
 
 
 def why_unfit(args: dict[str, Any]) -> str:
@@ -294,20 +296,12 @@ def why_unfit(args: dict[str, Any]) -> str:
     return ""
 
 
-def without_run(wire: Wire) -> tuple[Wire, Wire]:
-    return {name: value for name, value in wire.items() if name != OF_RUN}, dict(wire.get(OF_RUN) or {})
-
-
 def _parameters(parameters: ModelRequestParameters) -> Wire:
-    wire: Wire = run_context.as_json(_PARAMETERS.dump_python(parameters), "the definition of a tool")
+    wire: Wire = as_json(_PARAMETERS.dump_python(parameters), "the definition of a tool")
     for kind in ("function_tools", "output_tools"):
         for tool in wire.get(kind) or ():
             _forget_options(tool)
     return wire
-
-
-def _definition(definition: ToolDefinition) -> Wire:
-    return _forget_options(run_context.as_json(_TOOL.dump_python(definition), f"tool {definition.name}"))
 
 
 def _forget_options(tool: Wire) -> Wire:
