@@ -7,9 +7,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from importlib import metadata
 from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 FRAMEWORKS = {
     "anyio": ("anyio",),
@@ -71,6 +73,15 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from codes_of(constant)
+
+
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """Values of the enclosing functions' variables that a function uses, by name."""
+    values: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # the cell is still empty: a function that names itself, and is being decorated
+            values[name] = cell.cell_contents
+    return values
 
 
 def _names(function: FunctionType) -> Iterator[str]:

@@ -84,17 +84,15 @@ async def without_answer(arguments: Wire, *rest: Any) -> Any:
     raise TerminalError("it was approved, and has no answer: give one with `refold approval answer`", code="no_answer")
 
 
-def decided() -> Decision | None:
+def people_decision() -> Decision | None:
+    """Decision on the call whose attempt is running in this executor, if people had to decide."""
     return attempt.decision if (attempt := current_attempt()) else None
 
 
-def edited(decision: Decision | None) -> bool:
-    return decision is not None and (decision.verdict == "edit" or bool(decision.asked.get("proposed_args")))
-
-
-def as_edited(output: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """Tool's result with a notice of the edited arguments."""
-    if output["kind"] != "tool_return":
+def with_edits(output: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
+    """Tool's result with a notice for the model if people have edited the arguments."""
+    is_edited = decision.verdict == "edit" or decision.asked.get("proposed_args")
+    if not is_edited or output["kind"] != "tool_return":
         return output
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
     people = ", ".join(vote.actor for vote in decision.votes)

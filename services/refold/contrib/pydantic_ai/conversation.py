@@ -179,9 +179,7 @@ _OF: WeakKeyDictionary[Context, Conversations] = WeakKeyDictionary()
 
 def conversations(context: Context) -> Conversations:
     # Execution begins at the top of the code, and so do its conversations.
-    if context not in _OF:
-        _OF[context] = Conversations()
-    return _OF[context]
+    return _OF.setdefault(context, Conversations())
 
 
 def dump_message(message: ModelMessage) -> Wire:

@@ -6,8 +6,7 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -21,7 +20,7 @@ from pydantic_ai.exceptions import ModelRetry
 
 from refold.contrib.mcp.server import MOST_KNOWN
 from refold.contrib.pydantic_ai import results
-from refold.contrib.pydantic_ai.approvals import CLAIM, as_edited, decided, edited
+from refold.contrib.pydantic_ai.approvals import CLAIM, people_decision, with_edits
 from refold.contrib.pydantic_ai.conversation import Conversations, conversations
 from refold.contrib.pydantic_ai.metering import Models, most_of
 from refold.contrib.pydantic_ai.transports import (
@@ -45,7 +44,7 @@ from refold.sdk import loop
 from refold.sdk.context import current
 from refold.sdk.heartbeat import Heartbeat
 from refold.sdk.secret import Secrets
-from refold.sdk.source import code_version, codes_of
+from refold.sdk.source import closure_of, code_version, codes_of
 from refold.sdk.tool import NATURAL, Body, CallOptions, EarlierCalls, ToolDef
 
 Handler = Callable[[Wire, Before], Awaitable[Any]]
@@ -155,18 +154,12 @@ def _reaches_idempotency_key(function: FunctionType) -> bool:
     ahead: list[Any] = [function]
     for reached in ahead:
         names = set(chain.from_iterable((*code.co_names, *code.co_freevars) for code in codes_of(reached.__code__)))
-        used = [*map(reached.__globals__.get, names), *_closed_over(reached)]
+        used = [*map(reached.__globals__.get, names), *closure_of(reached).values()]
         if idempotency_key.__name__ in names or idempotency_key in used:
             return True
         helpers = (helper for helper in used if isinstance(helper, FunctionType))
         ahead += [helper for helper in helpers if helper.__module__ == function.__module__ and helper not in ahead]
     return False
-
-
-def _closed_over(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        with suppress(ValueError):  # empty: the function names itself, and is being decorated
-            yield cell.cell_contents
 
 
 class UnitArguments:
@@ -339,7 +332,7 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
                     await toolset.aclose(*sys.exc_info())
 
         async def act(sent: Wire, params: Any) -> Any:
-            decision, ctx = decided(), getattr(params, "ctx", None)
+            decision, ctx = people_decision(), getattr(params, "ctx", None)
             if isinstance(unit, durable.ToolsetCallToolId):
                 # Never as the planner has it in the context: a hijacked one would approve its own calls.
                 params.ctx.tool_call_approved = decision is not None
@@ -353,8 +346,8 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
                 if (failure := results.as_failure(error)) is None or not isinstance(unit, _OF_LOOP):
                     raise
                 raise failure from error
-            if isinstance(unit, durable.ToolsetCallToolId) and decision is not None and edited(decision):
-                output = as_edited(cast(Wire, output), sent, decision)
+            if isinstance(unit, durable.ToolsetCallToolId) and decision is not None:
+                output = with_edits(cast(Wire, output), sent, decision)
             spent, model = ctx.usage - used if ctx is not None else None, getattr(params, "model_id", None)
             return results.as_recorded(unit, output, spent, self.models.name(model))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from refold.core.errors import UsageError
 from refold.sdk.determinism.banned import FILES, PATHS, hint_for, hint_for_module
-from refold.sdk.source import codes_of
+from refold.sdk.source import closure_of, codes_of
 
 _MARK = "__refold_tool__"
 _NOTHING: Any = object()
@@ -152,13 +152,7 @@ def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
 
 class _Scope:
     def __init__(self, function: FunctionType) -> None:
-        self._globals = function.__globals__
-        self._closure: dict[str, Any] = {}
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self._closure[name] = cell.cell_contents
-            except ValueError:  # the cell is still empty: a function that names itself
-                continue
+        self._globals, self._closure = function.__globals__, closure_of(function)
         self._locals: dict[str, Any] = {}
         self._module: Any = _NOTHING
         self._fresh: Any = _NOTHING
