@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
+from refold.core.approval.condition import Condition, Language
 from refold.core.errors import UsageError
 from refold.core.events import Spendable
 from refold.core.planning.verdict import AppFacts
@@ -25,7 +26,6 @@ from refold.core.wire import canonical
 from refold.sdk.agent import INSTRUMENTED, AgentDef
 from refold.sdk.budget import Budget, Limit, checked_reserve, windows_of
 from refold.sdk.context import NO_HISTORY, Context
-from refold.sdk.delegating import Listener
 from refold.sdk.determinism import scan
 from refold.sdk.memory import MemoryAgent, WholeCall
 from refold.sdk.plan import plan as plan_agent
@@ -47,6 +47,26 @@ ADAPTERS = "refold.agents"
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 
 MODEL_POOL = "model"
+
+
+_OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn: its data, any JSON value"})
+
+
+class Listener:
+    """Agent to run for a published `event` with `match`, a condition on `data` and `event`. **Raises** UsageError."""
+
+    def __init__(self, event: str, match: str, agent: str) -> None:
+        self.event, self.agent = event, agent
+        try:
+            self._condition = Condition(match, _OF_EVENTS) if match else None
+        except UsageError as error:
+            raise UsageError(f"the match of event {event!r}: {error.message}", hint=error.hint) from None
+
+    def fits(self, event: str, data: Callable[[], Any]) -> bool:
+        """True if the agent runs for the event; False if its condition has no value."""
+        if event != self.event:
+            return False
+        return self._condition is None or self._condition.value({"event": event, "data": data()}) is True
 
 
 def _adapter(agent: object) -> Callable[["App", Any], object] | None:

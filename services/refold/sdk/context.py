@@ -7,20 +7,21 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 from uuid import UUID
 
-from refold.core.errors import MalformedError, UsageError
-from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token
+from refold.core.errors import ChildFailed, MalformedError, UsageError
+from refold.core.events import ChildCompleted
+from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token, child_id, run_id
 from refold.core.planning.waiting import check_match, check_name
+from refold.core.run import intents
 from refold.core.run.account import Reserve
-from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Answer, Checkpoint, Note, Patch, Say, Signal, Wait
+from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Signal
 from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
-from refold.sdk.delegating import Callee, OnParentEnd, published, signalled, started
 from refold.sdk.determinism import watch
 from refold.sdk.json_codec import JsonCodec, json_of
 from refold.sdk.retry import Retry, milliseconds
@@ -32,11 +33,24 @@ NO_HISTORY = RunState(RunId(""))
 
 R = TypeVar("R")
 
+OnParentEnd = Literal["cancel", "abandon"]
+"""Fate of a child when its parent is over, or gives it up."""
+
+
+class Callee(Protocol):
+    """Agent that another agent may run: an `AgentDef`, which imports this module."""
+
+    name: str
+
+    def input_json(self, payload: Any) -> str: ...
+    def means(self, text: str, other: str) -> bool: ...
+    def read_result(self, text: str) -> Any: ...
+
 
 class Callback(Generic[R]):
     """`token` is for the system that answers; `await callback` returns its answer."""
 
-    def __init__(self, intent: Answer, token: str) -> None:
+    def __init__(self, intent: intents.Answer, token: str) -> None:
         self.name, self.token = intent.name, token
         self._future = loop.running("ctx.callback").ask(intent)
 
@@ -193,7 +207,7 @@ class Context:
         name = check_name(name)
         if match:
             check_match(match)
-        return loop.step(Wait(name, match, self._until_ms(timeout)))
+        return loop.step(intents.Wait(name, match, self._until_ms(timeout)))
 
     @overload
     def callback(self, name: str, *, schema: type[R], timeout: timedelta | None = None) -> Callback[R]: ...
@@ -217,7 +231,7 @@ class Context:
             digest = callback_digest(token)
             if (step := self._steps.get(digest)) is None or self._retried.counts(step):
                 break
-        return Callback(Answer(name, digest, text, self._until_ms(timeout), read), token)
+        return Callback(intents.Answer(name, digest, text, self._until_ms(timeout), read), token)
 
     def _until_ms(self, timeout: timedelta | None) -> int:
         return 0 if timeout is None else self._moment.now_ms + milliseconds(timeout, "timeout")
@@ -248,7 +262,10 @@ class Context:
 
         **Raises** UsageError if `event` is no text, or `data` has no JSON form or holds a set.
         """
-        loop.running("ctx.publish").record(published(event, data))
+        running = loop.running("ctx.publish")
+        if not isinstance(event, str) or not event:
+            raise UsageError(f"ctx.publish({event!r}, ...)", hint="an event is named by a word, and its data is JSON")
+        running.record(intents.PublishEvent(event, json_of(data, f"data of event {event!r}")))
 
     def signal(self, run: str, name: str, data: Any = None) -> None:
         """Send a signal to another run: `ctx.signal("order-7", "paid", {"euro": 5})`. No `await`.
@@ -257,7 +274,12 @@ class Context:
         reply: a signal that no run takes becomes a dead letter. **Raises** UsageError for an invalid id or name, or
         `data` without a JSON form.
         """
-        loop.running("ctx.signal").record(signalled(run, name, data))
+        running = loop.running("ctx.signal")
+        try:
+            target = run_id(run)
+        except MalformedError as error:
+            raise UsageError(f"ctx.signal({run!r}, ...): {error.message}", hint="pass the run's id") from None
+        running.record(intents.SendSignal(target, check_name(name), json_of(data, f"data of signal {name!r}")))
 
     def note(self, kind: str, data: Any = None) -> None:
         """Record a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.
@@ -266,21 +288,19 @@ class Context:
         """
         if not isinstance(kind, str):
             raise UsageError(f"ctx.note({kind!r}, ...)", hint="its kind is a word, and what belongs to it is data")
-        try:
-            kind = str.__str__(kind)  # of an enumeration, say
-            canonical.text(kind)
-        except MalformedError as error:
-            raise UsageError(f"the kind of note {kind!r} is no text: {error}") from None
+        kind = _plain_text(kind, f"the kind of note {kind!r}")
         text = json_of(data, f"data of note {kind!r}")
-        loop.running("ctx.note").record(Note(kind, text))
+        loop.running("ctx.note").record(intents.Note(kind, text))
 
     def checkpoint(self, name: str) -> None:
         """Record the run's progress, as a step: `ctx.checkpoint("paid")`. No `await`."""
-        loop.running("ctx.checkpoint").record(Checkpoint(_short_text(name, "the name of a checkpoint", LABEL_CHARS)))
+        loop.running("ctx.checkpoint").record(
+            intents.Checkpoint(_short_text(name, "the name of a checkpoint", LABEL_CHARS))
+        )
 
     def status(self, text: str) -> None:
         """Set the run's status line, for display. No step: it may change freely. No `await`."""
-        loop.running("ctx.status").record(Say(_short_text(text, "a status", STATUS_CHARS)))
+        loop.running("ctx.status").record(intents.Say(_short_text(text, "a status", STATUS_CHARS)))
 
     def patched(self, patch: str) -> bool:
         """True if the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.
@@ -297,7 +317,7 @@ class Context:
             new = not recorded and not running.passed()
             self._patched[patch] = recorded or new
             if new:
-                running.record(Patch(patch))
+                running.record(intents.Patch(patch))
         return self._patched[patch]
 
     def now(self) -> datetime:
@@ -335,6 +355,23 @@ def current() -> Context | None:
     return context if isinstance(context, Context) else None
 
 
+def started(run_id: str, agent: Callee, payload: Any, on_parent_end: OnParentEnd, *, typed: bool) -> intents.StartRun:
+    """Request to run an agent. **Raises** UsageError for an unfit input."""
+    if on_parent_end not in ("cancel", "abandon"):
+        raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
+    input_json = agent.input_json(payload)
+
+    def read(ended: ChildCompleted) -> Any:
+        if ended.status == "completed":
+            return agent.read_result(ended.result) if typed else canonical.parse(ended.result)
+        run, failure = child_id(run_id, ended.step), ended.failure
+        code, message = (failure.code, failure.message) if failure else (ended.status, "")
+        end = f"was {ended.status}" if code == "cancelled" else "failed"
+        raise ChildFailed(f"run {run} of {agent.name} {end}: {message}", run_id=run, code=code, message=message)
+
+    return intents.StartRun(agent.name, input_json, on_parent_end == "abandon", read, agent.means)
+
+
 _GONE = {
     "gather": "write `await asyncio.gather(...)`, or `async with asyncio.TaskGroup()`",
     "sleep": "write `await asyncio.sleep(seconds)`, which is durable here",
@@ -344,12 +381,17 @@ _GONE = {
 def _short_text(text: str, subject: str, most: int) -> str:
     if not isinstance(text, str):
         raise UsageError(f"{subject} is {type(text).__name__}", hint="it is a text")
+    text = _plain_text(text, subject)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _plain_text(text: str, subject: str) -> str:
     text = str.__str__(text)  # of an enumeration, say
     try:
         canonical.text(text)
     except MalformedError as error:
         raise UsageError(f"{subject} is no text: {error}") from None
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text
 
 
 class AgentLog:

@@ -91,8 +91,7 @@ def people_decision() -> Decision | None:
 
 def with_edits(output: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
     """Tool's result with a notice for the model if people have edited the arguments."""
-    is_edited = decision.verdict == "edit" or decision.asked.get("proposed_args")
-    if not is_edited or output["kind"] != "tool_return":
+    if output["kind"] != "tool_return" or not _is_edited(decision):
         return output
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
     people = ", ".join(vote.actor for vote in decision.votes)
@@ -102,6 +101,10 @@ def with_edits(output: dict[str, Any], arguments: Wire, decision: Decision) -> d
         result = {"kind": "tool-return", "return_value": result}
     content = result.get("content") or []
     return {**output, "result": {**result, "content": [*([content] if isinstance(content, str) else content), text]}}
+
+
+def _is_edited(decision: Decision) -> bool:
+    return decision.verdict == "edit" or bool(decision.asked.get("proposed_args"))
 
 
 async def _request_result(

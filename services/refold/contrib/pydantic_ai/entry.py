@@ -35,8 +35,7 @@ from refold.sdk import loop
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
 from refold.sdk.budget import Budget
-from refold.sdk.context import Context
-from refold.sdk.delegating import started
+from refold.sdk.context import Context, started
 from refold.sdk.determinism import scan
 from refold.sdk.json_codec import JsonCodec
 from refold.sdk.source import code_version
