@@ -78,7 +78,8 @@ def durable(
         hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
     bound.check_toolsets()
-    _add_approvals(agent)
+    if not any(isinstance(leaf, RefoldApprovals) for leaf in leaf_capabilities(agent.root_capability)):
+        agent._root_capability = CombinedCapability([RefoldApprovals[Any](), *agent.root_capability.capabilities])
     tools = [*bound.operation_tools()]
     for tool in tools:
         app.add_tool(tool)
@@ -111,13 +112,6 @@ def _attached(
     attached = RefoldDurability.from_agent(agent)
     assert attached is not None, "it was put there"
     return attached
-
-
-def _add_approvals(agent: Agent[Any, Any]) -> None:
-    leaves = leaf_capabilities(agent.root_capability)
-    if not any(isinstance(leaf, RefoldApprovals) for leaf in leaves):
-        capabilities = [RefoldApprovals[Any](), *agent.root_capability.capabilities]
-        agent._root_capability = CombinedCapability(capabilities)
 
 
 class ThinkingAgent(AgentDef):

@@ -319,7 +319,10 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
         async def handle(arguments: Wire, before: Before) -> Any:
             sent = _without_claim(arguments)
             if isinstance(unit, _METERED):
-                self._check_model(sent["model"], sent.pop(IDENTITY, ""))
+                identity, own = sent.pop(IDENTITY, ""), self.models.identity(sent["model"])
+                if identity != own:  # a run goes on with the model that it began with
+                    problem = f"the run asks {identity}, and this executor would ask {own}"
+                    raise TransientError(problem, retry_after=ELSEWHERE_S)
             return await act(sent, transport.load(sent, runtime=before))
 
         async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
@@ -357,11 +360,6 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
         if isinstance(unit, OF_FUNCTIONS) and unit.toolset_kind != "function":
             self.sources.append(ListedTools(name, handle_function, config))
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
-
-    def _check_model(self, model: str | None, identity: str) -> None:
-        # A run goes on with the model that it began with.
-        if identity != (own := self.models.identity(model)):
-            raise TransientError(f"the run asks {identity}, and this executor would ask {own}", retry_after=ELSEWHERE_S)
 
 
 def _without_claim(arguments: Wire) -> Wire:
