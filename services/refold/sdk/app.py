@@ -69,12 +69,6 @@ class Listener:
         return self._condition is None or self._condition.value({"event": event, "data": data()}) is True
 
 
-def _adapter(agent: object) -> Callable[["App", Any], object] | None:
-    framework = type(agent).__module__.partition(".")[0]
-    points = () if callable(agent) else entry_points(group=ADAPTERS, name=framework)
-    return next((cast("Callable[[App, Any], object]", point.load()) for point in points), None)
-
-
 class AgentOptions(TypedDict, total=False):
     """Options of `@app.agent(...)`; see `AgentDef`, and for the last four `MemoryAgent`."""
 
@@ -205,8 +199,10 @@ class App:
         run that began goes on with its own. With `durability="memory"` all of it is one `pure` call, see `MemoryAgent`.
         An agent of pydantic-ai is taken as it is, `app.agent(support)`: see `refold.contrib.pydantic_ai.durable`.
         """
-        if function is not None and (adapt := _adapter(function)):
-            adapt(self, function)
+        framework = type(function).__module__.partition(".")[0]
+        adapters = () if function is None or callable(function) else entry_points(group=ADAPTERS, name=framework)
+        if adapter := next(iter(adapters), None):
+            adapter.load()(self, function)
             return function
 
         def register(body: F) -> F:

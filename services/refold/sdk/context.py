@@ -221,7 +221,10 @@ class Context:
         UsageError at once for an invalid name or type; TimeoutError and CallbackError when awaited.
         """
         name = check_name(name)
-        text, read = _result_reader(schema, name)
+        text, read = "", canonical.parse
+        if schema is not None:
+            shape = JsonCodec(schema, f"result of callback {name}")
+            text, read = canonical.dumps(shape.schema), shape.load
         self._callbacks += 1
         # Callbacks discarded by a retry get no answers: those in their place have other tokens.
         for life in count():
@@ -294,9 +297,8 @@ class Context:
 
     def checkpoint(self, name: str) -> None:
         """Record the run's progress, as a step: `ctx.checkpoint("paid")`. No `await`."""
-        loop.running("ctx.checkpoint").record(
-            intents.Checkpoint(_short_text(name, "the name of a checkpoint", LABEL_CHARS))
-        )
+        name = _short_text(name, "the name of a checkpoint", LABEL_CHARS)
+        loop.running("ctx.checkpoint").record(intents.Checkpoint(name))
 
     def status(self, text: str) -> None:
         """Set the run's status line, for display. No step: it may change freely. No `await`."""
@@ -429,11 +431,3 @@ class AgentLog:
             import structlog  # here: it takes a third of the time of `import refold`, and few agents write lines
 
             getattr(structlog.get_logger("refold.agent"), level)(event, **{**self._fields, **fields})
-
-
-def _result_reader(schema: Any, name: str) -> tuple[str, Any]:
-    """JSON Schema of a type as text, and the reader of its results; None: plain JSON data."""
-    if schema is None:
-        return "", canonical.parse
-    shape = JsonCodec(schema, f"result of callback {name}")
-    return canonical.dumps(shape.schema), shape.load

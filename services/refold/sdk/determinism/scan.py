@@ -46,8 +46,9 @@ def check(function: FunctionType, subject: str) -> list[FunctionType]:
         functions.append(current)
         for load in _loads(current):
             _judge(load, current, subject)
-            if _is_helper(load.symbol, function):
-                ahead.append(load.symbol)
+            symbol, home = load.symbol, function.__module__
+            if isinstance(symbol, FunctionType) and symbol.__module__ == home and not hasattr(symbol, _MARK):
+                ahead.append(symbol)
     return functions[:1] + sorted(functions[1:], key=lambda helper: helper.__qualname__)
 
 
@@ -65,10 +66,6 @@ def attributes_of(function: FunctionType, names: Collection[str]) -> Iterator[st
         if op in _ATTRIBUTE and before in names:
             yield name
         before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
-
-
-def _is_helper(symbol: Any, agent: FunctionType) -> bool:
-    return isinstance(symbol, FunctionType) and symbol.__module__ == agent.__module__ and not hasattr(symbol, _MARK)
 
 
 def _judge(load: _Load, where: FunctionType, subject: str) -> None:
@@ -158,15 +155,13 @@ class _Scope:
         self._fresh: Any = _NOTHING
 
     def load(self, op: str, name: str, line: int, *, called: bool) -> _Load | None:
-        symbol = self._resolve(op, name)
-        return None if symbol is _NOTHING else _Load(name, symbol, line, called)
-
-    def _resolve(self, op: str, name: str) -> Any:
         if op == "LOAD_FAST":
-            return self._locals.get(name, _NOTHING)
-        if op in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
-            return self._locals.get(name, self._closure.get(name, _NOTHING))
-        return self._globals.get(name, getattr(builtins, name, _NOTHING))
+            symbol = self._locals.get(name, _NOTHING)
+        elif op in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+            symbol = self._locals.get(name, self._closure.get(name, _NOTHING))
+        else:
+            symbol = self._globals.get(name, getattr(builtins, name, _NOTHING))
+        return None if symbol is _NOTHING else _Load(name, symbol, line, called)
 
     def attribute(self, load: _Load, name: str, *, called: bool) -> bool:
         # An attribute of other objects might run code.
