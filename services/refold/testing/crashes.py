@@ -39,7 +39,8 @@ class Repeated:
 
     def __str__(self) -> str:
         more = f" (and at {self.places - 1} other boundaries)" if self.places > 1 else ""
-        acted = f"{self.tool} ({self.effect}) acted {_times(self.times)} {_place_text(self.boundary)}{more}"
+        times = "once" if self.times == 1 else f"{self.times} times"
+        acted = f"{self.tool} ({self.effect}) acted {times} {_place_text(self.boundary)}{more}"
         return f"{acted}: step {self.step}, {self.call}, key {self.key[:12]}: {self.reason}"
 
 
@@ -118,18 +119,9 @@ def crash_matrix(
 
     def case(boundary: Boundary | None) -> tuple[AgentRun, _EffectCounter]:
         report.cases += 1
-        fresh = scripts()
-        run = AgentRun(
-            app,
-            agent,
-            inputs,
-            tools=fresh,
-            decisions=decisions,
-            policy=policy,
-            agents=agents,
-            name=f"{matrix}-{report.cases}",
-            boundary=boundary,
-        )
+        fresh, name = scripts(), f"{matrix}-{report.cases}"
+        options: dict[str, Any] = {"decisions": decisions, "policy": policy, "agents": agents}
+        run = AgentRun(app, agent, inputs, tools=fresh, name=name, boundary=boundary, **options)
         counted = _EffectCounter(app, fresh, effects)
         run.executors.watch = counted.watch
         try:
@@ -249,10 +241,6 @@ def uses_key(function: FunctionType) -> bool:
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
 
 
 def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
