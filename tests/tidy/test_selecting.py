@@ -40,8 +40,8 @@ PLACES = {
     "contrib/pydantic_ai/tools.py app_tools": {"name", "offered"},
     "contrib/pydantic_ai/transports.py RefoldTransports.function_call.load": {"name"},
     "contrib/pydantic_ai/transports.py RefoldTransports.mcp_call.load": {"name"},
-    "contrib/pydantic_ai/waiting.py RefoldWaiter._ask": {
-        "ask_tool(self._contexts.name, cast(Any, function.func).__self__)"
+    "contrib/pydantic_ai/durability.py RefoldWaiter._ask": {
+        "_ask_tool(self._contexts.name, cast(Any, function.func).__self__)"
     },
     "core/approval/authority.py Authority.judge": {"call.tool"},
     "core/approval/policy_check.py vouched": {"request.tool"},

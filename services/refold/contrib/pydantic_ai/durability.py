@@ -1,24 +1,30 @@
-"""The durability engine of pydantic-ai, backed by the current run."""
+"""The durability engine of pydantic-ai, backed by the current run.
+
+Its waits, `RequestInput` and `wait_for_external_event` in a capability, are callbacks of the run: the holder of a token
+answers once, with the client or `refold run callback`. An executor hands the token out, in a call.
+"""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Optional, cast
 from weakref import WeakKeyDictionary
 
+from pydantic import JsonValue, TypeAdapter
 from pydantic_ai import _model_request_attempts, _utils, messages
 from pydantic_ai import durable_exec as durable
 from pydantic_ai._utils import disable_threads
 from pydantic_ai.agent import Agent, EventStreamHandler
 from pydantic_ai.agent.abstract import AbstractAgent
-from pydantic_ai.capabilities import ModelFallback, SetToolMetadata
+from pydantic_ai.capabilities import AbstractCapability, ModelFallback, RequestInput, SetToolMetadata
 from pydantic_ai.capabilities.abstract import WrapRunHandler, leaf_capabilities
 from pydantic_ai.durable_exec._toolset import get_dynamic_tools
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
-from pydantic_ai.tools import AgentDepsT, RunContext, Tool, ToolDefinition
+from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
@@ -27,10 +33,11 @@ from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, 
 from refold.contrib.pydantic_ai.options import WORD, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import ContextCodec, RefoldRunContext
 from refold.contrib.pydantic_ai.transports import RefoldTransports
-from refold.contrib.pydantic_ai.waiting import RefoldWaiter, ask_tools
-from refold.core.errors import TerminalError, UsageError
-from refold.sdk import patches
-from refold.sdk.context import Context, current
+from refold.core.errors import CallbackError, TerminalError, UsageError
+from refold.core.wire import canonical
+from refold.core.wire.conversation import OF_RUN, Before, Wire
+from refold.sdk import loop, patches
+from refold.sdk.context import Callback, Context, current
 from refold.sdk.current_attempt import current_attempt
 from refold.sdk.determinism import scan
 from refold.sdk.json_codec import JsonCodec
@@ -39,6 +46,14 @@ from refold.sdk.tool import CallOptions
 for _module in (_model_request_attempts, _utils):
     # They call `datetime.now`, which is in C: only the name `datetime` of a module can be replaced.
     patches.tell_time(_module)
+
+AskFunction = Callable[[str], Awaitable[JsonValue]]
+
+# The token, an argument, is the same each time, so a receiver that gets it twice has one token.
+_HANDS_OUT: CallOptions = {"effect": "keyed", "keyed_by": "arguments"}
+
+_REQUESTS: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
+_RESULTS: TypeAdapter[DeferredToolResults] = TypeAdapter(DeferredToolResults)
 
 _BEGUN: WeakKeyDictionary[Context, int] = WeakKeyDictionary()
 """Number of agents of pydantic-ai that the code of a run has run so far."""
@@ -166,7 +181,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
                 question_tool(self.name, kind), without_answer, {"effect": "pure", "approval": "required"}
             )
         leaves = leaf_capabilities(cast(AbstractAgent[Any, Any], self._agent).root_capability)
-        yield from ask_tools(self._contexts, leaves, self._tool_options)
+        yield from _ask_tools(self._contexts, leaves, self._tool_options)
         for toolset in self._toolsets_by_id.values():
             if isinstance(functions := toolset.wrapped, FunctionToolset):
                 for name, tool in functions.tools.items():
@@ -273,6 +288,73 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         base = self._base_options(unit)
         needs: CallOptions = {"approval": "required"} if approval else {}
         return {**overridden(base, checked_options(own, tool)), **needs}
+
+
+class RefoldWaiter(durable.ExternalEventWaiter):
+    """Waits of a run. Two of one name have tokens of their own, in order of their beginning."""
+
+    def __init__(self, context: Context, contexts: ContextCodec) -> None:
+        self._context, self._contexts = context, contexts
+
+    async def wait(self, name: str, *, ask: AskFunction, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
+        """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
+        function = _ask_function(ask)
+        schema = DeferredToolResults if isinstance(function, partial) else None
+        waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
+        try:
+            answer = await self._ask(function, waiting.token)
+        except BaseException:
+            waiting.cancel()
+            raise
+        if answer is not None:
+            waiting.cancel()
+            return cast(JsonValue, answer)
+        try:
+            result = await waiting
+        except TimeoutError:
+            raise durable.ExternalEventError(f"No resolution arrived within {timeout}.") from None
+        except CallbackError as failed:
+            raise durable.ExternalEventError(failed.message) from None
+        return cast(JsonValue, _RESULTS.dump_python(result, mode="json") if schema else result)
+
+    async def _ask(self, function: Any, token: str) -> Any:
+        if not isinstance(function, partial):
+            return await self._context.call(function, token)
+        ctx, requests = function.args
+        tool = self._context.find(_ask_tool(self._contexts.name, cast(Any, function.func).__self__))
+        arguments = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
+        text = canonical.dumps({**arguments, OF_RUN: self._contexts.dump(ctx)})
+        return await loop.step(tool.call(text, label=token))
+
+
+def _ask_tools(
+    contexts: ContextCodec, leaves: list[AbstractCapability[Any]], options: CallOptions
+) -> Iterator[OperationTool]:
+    for leaf in leaves:
+        # They may run twice, as `RequestInput` documents.
+        if isinstance(leaf, RequestInput):
+            handler, call_options = partial(_hand_out, contexts, leaf), overridden(options, _HANDS_OUT)
+            function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
+            yield OperationTool(_ask_tool(contexts.name, leaf), handler, call_options, function=function)
+
+
+def _ask_tool(agent: str, capability: RequestInput[Any]) -> str:
+    return f"{agent}__external_event.{capability.name}.ask"
+
+
+async def _hand_out(contexts: ContextCodec, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
+    requests = _REQUESTS.validate_python(arguments["requests"])
+    return await capability._ask(contexts.load(arguments[OF_RUN]), requests, arguments["token"])
+
+
+def _ask_function(ask: AskFunction) -> Any:
+    """Function that hands out the token of a wait, unwrapped."""
+    inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
+    if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
+        return inner
+    if isinstance(inner, FunctionType):
+        return inner  # it has to be a tool: the look-up raises otherwise
+    raise UsageError(f"{inner!r} asks for what a run waits for", hint="give a function that is a tool: @app.tool")
 
 
 class _Config(durable.RoleBasedOperationConfig[CallOptions]):
