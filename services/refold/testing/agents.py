@@ -206,11 +206,12 @@ class AgentRun(RunRead):
         """Write the history to a file, for `replay` along later code."""
         keep_records(self.records, path)
 
-    def hear(self, message: Input) -> None:
+    def deliver(self, message: Input) -> None:
+        """Give the run a message of another run, if its state permits."""
         if isinstance(self._decide(message), list):
             self._take(message)
 
-    def bear(self, start: Start) -> None:
+    def start_child(self, start: Start) -> None:
         # A copy: it shares executors, people and clock with its parent, as runs of one platform.
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(start.request.run_id), start.request.agent, None
@@ -257,10 +258,10 @@ class AgentRun(RunRead):
             elif isinstance(command.message, RunSignal):
                 signals.append(command.message)
         self._look()
-        self._family.hear(self, entry)
+        self._family.deliver(self, entry)
         for message in signals:
             if relative := self._family.runs.get(message.run_id):
-                relative.hear(message)
+                relative.deliver(message)
             else:
                 self.sent.append(message)
         if all(run.state.over for run in self._family.runs.values()):
@@ -331,7 +332,7 @@ class Relatives:
     def below(self, run: RunId) -> list[AgentRun]:
         return [relative for name, relative in self.runs.items() if name == run or name.startswith(f"{run}.")]
 
-    def hear(self, run: AgentRun, entry: Entry) -> None:
+    def deliver(self, run: AgentRun, entry: Entry) -> None:
         # Queued: a run that gets a message writes others, which would overtake those sent before.
         self._undelivered.extend(family_messages(run.state, entry))
         if self._delivering:
@@ -346,18 +347,18 @@ class Relatives:
     def _deliver(self, message: FamilyMessage) -> Iterator[FamilyMessage]:
         if not isinstance(message, Start):
             if (run := self.runs.get(message.run_id)) is not None:
-                run.hear(self._as_it_stands(message, run) if isinstance(message, PauseAbove) else message)
+                run.deliver(self._with_present_pause(message, run) if isinstance(message, PauseAbove) else message)
             return
         assert message.origin is not None, "a run that another starts has an origin"
         parent = self.runs[message.origin.parent]
         if not waits_for(parent.state, message.origin):
             return
         if message.request.agent not in self._scripts:
-            parent.bear(replace(message, pause=pause_above(parent.state, message.origin)))
+            parent.start_child(replace(message, pause=pause_above(parent.state, message.origin)))
         elif message.origin.step:
             yield self._scripted(message.origin.parent, message.origin.step, message)
 
-    def _as_it_stands(self, pause: PauseAbove, run: AgentRun) -> PauseAbove:
+    def _with_present_pause(self, pause: PauseAbove, run: AgentRun) -> PauseAbove:
         above, origin = self.runs[pause.parent], origin_of(run.state)
         return replace(pause, pause=pause_above(above.state, origin) if origin else None)
 
