@@ -13,14 +13,10 @@ from refold.sdk.execution import Execution
 
 
 class Past(Moment):
-    @property
-    def replaying(self) -> bool:
-        # Also after `replay` sets it to false at the end of history: a rehearsal writes no log lines.
-        return True
+    """Moment of a rehearsal, which stays in replay."""
 
-    @replaying.setter
-    def replaying(self, value: bool) -> None:
-        pass
+    # Also after `replay` sets it to false at the end of history: a rehearsal writes no log lines.
+    replaying = property(lambda self: True, lambda self, value: None)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
