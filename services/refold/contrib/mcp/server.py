@@ -93,7 +93,7 @@ class MCPServer:
     ) -> None:
         if isinstance(command, str):
             raise UsageError(f"MCP server {name!r}: command={command!r}", hint="write it as a list of words")
-        self.name, self.command, self.url, self.cwd = name, tuple(command), url, cwd
+        self.name, self.prefix, self.command, self.url, self.cwd = name, f"{name}.", tuple(command), url, cwd
         self.effects, self.required = dict(effects or {}), frozenset(required)
         self.given = dict(env or {}) if command else dict(headers or {})
         self.protocol, self.most_bytes, self.timeout = protocol, most_bytes, timeout
@@ -110,10 +110,6 @@ class MCPServer:
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r})"  # the other fields may hold credentials
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.name}."
 
     @property
     def lister(self) -> str:

@@ -248,18 +248,10 @@ class Pipes:
         command = self._command
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            *command,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            limit=self._most,
-            env=self._env,
-            cwd=self._cwd,
-            # A group of its own: the signals at the end reach all processes of the server, and not the executor.
-            start_new_session=True,
-        )
+        options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+        # A group of its own: the signals at the end reach all processes of the server, and not the executor.
+        options |= {"limit": self._most, "env": self._env, "cwd": self._cwd, "start_new_session": True}
+        return await asyncio.create_subprocess_exec(*command, **options)
 
     async def _receive_replies(self, process: asyncio.subprocess.Process, replies: _Replies) -> None:
         assert process.stdout is not None, "it was asked for"
