@@ -293,10 +293,8 @@ class App:
         older = self._older.setdefault(earlier.name, [])
         versions = {other.declared for other in (*older, earlier)}
         if not agent.declared or "" in versions or agent.declared in versions:
-            raise UsageError(
-                f"app {self.name} has two agents {agent.name}",
-                hint='rename one, or give each of them its version="..."',
-            )
+            hint = 'rename one, or give each of them its version="..."'
+            raise UsageError(f"app {self.name} has two agents {agent.name}", hint=hint)
         older.append(earlier)
 
     def on(self, event: str, *, match: str = "") -> Callable[[F], F]:

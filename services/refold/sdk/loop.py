@@ -336,11 +336,9 @@ for _name in dir(asyncio.AbstractEventLoop):
 
 class TooBusyError(UsageError):
     def __init__(self, most: int) -> None:
-        super().__init__(
-            f"the code did more than {most:,} things without waiting for anything",
-            hint="let it sleep or call something now and then, and do fewer at once",
-            code="budget_turn",
-        )
+        problem = f"the code did more than {most:,} things without waiting for anything"
+        hint = "let it sleep or call something now and then, and do fewer at once"
+        super().__init__(problem, hint=hint, code="budget_turn")
 
 
 def is_unheard(task: Task) -> bool:

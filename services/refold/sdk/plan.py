@@ -69,12 +69,8 @@ def _validate(ctx: Context, steps: list[PlanStep]) -> None:
             raise UsageError(f"{where}: tool {tool.name} takes no {', '.join(unknown)}", step=step.name)
         for reference in references:
             if reference.partition(".")[0] not in names:
-                earlier = ", ".join(names) or "there is none"
-                raise UsageError(
-                    f"{where} refers to {reference!r}, which is no earlier step",
-                    hint=f"earlier: {earlier}",
-                    step=step.name,
-                )
+                problem = f"{where} refers to {reference!r}, which is no earlier step"
+                raise UsageError(problem, hint=f"earlier: {', '.join(names) or 'there is none'}", step=step.name)
         names.append(step.name)
 
 
@@ -107,7 +103,6 @@ def _resolve(reference: str, step: str, results: dict[str, Any]) -> Any:
             result = result[int(part)]
         else:
             choices = ", ".join(result) if isinstance(result, dict) else f"a {type(result).__name__}"
-            raise UsageError(
-                f"step {step!r} refers to {reference!r}", hint=f"at {part!r} there is only {choices}", step=step
-            )
+            hint = f"at {part!r} there is only {choices}"
+            raise UsageError(f"step {step!r} refers to {reference!r}", hint=hint, step=step)
     return result

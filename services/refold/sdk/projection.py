@@ -32,10 +32,8 @@ def table(
     """Declare a table whose rows belong to one run each: `run_id` is among its columns. **Raises** UsageError."""
     view_table = _table(name, by, columns, sums=False, indexes=indexes)
     if view_table.columns.get("run_id") is not str:
-        raise UsageError(
-            f"table {name} has no column run_id=str",
-            hint="a row belongs to one run; what many runs have a part in is declared with sums(...)",
-        )
+        hint = "a row belongs to one run; what many runs have a part in is declared with sums(...)"
+        raise UsageError(f"table {name} has no column run_id=str", hint=hint)
     return view_table
 
 
@@ -78,10 +76,8 @@ def _table(
 
 def _check_names(table: str, columns: dict[str, Any], *, sums: bool) -> None:
     if table in RESERVED_TABLES or table.endswith(SHARES) or (sums and RESERVED_COLUMN in columns):
-        raise UsageError(
-            f"table {table} has a name or a column that is reserved",
-            hint=f"reserved are {', '.join(sorted(RESERVED_TABLES))}, *{SHARES}, and in sums {RESERVED_COLUMN}",
-        )
+        hint = f"reserved are {', '.join(sorted(RESERVED_TABLES))}, *{SHARES}, and in sums {RESERVED_COLUMN}"
+        raise UsageError(f"table {table} has a name or a column that is reserved", hint=hint)
     for name in (table, *columns):
         if not _NAME.fullmatch(name):
             hint = "use a-z, 0-9 and _, at most 48 of them"

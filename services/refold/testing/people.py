@@ -95,18 +95,12 @@ class Panel:
     def decide(self, request: ApprovalRequest, answer: Says, now_ms: int) -> Decided:
         """Decision of people with a full quorum. **Raises** UsageError if the policy does not allow it."""
         voted, catalog = {}, self.authority.catalog
+        about: dict[str, Any] = {"approval": request.approval_id, "question": request.question}
+        about["environment"] = request.environment
         if answer.args == request.args:  # a second question about their own edit
             answer = Says("approve")
         for number, actor in enumerate(self._voters(request, answer.action), start=1):
-            vote = Vote(
-                approval=request.approval_id,
-                vote=f"vote-{number}",
-                question=request.question,
-                environment=request.environment,
-                actor=actor,
-                issued=now_ms,
-                **answer._asdict(),
-            )
+            vote = Vote(vote=f"vote-{number}", actor=actor, issued=now_ms, **about, **answer._asdict())
             token = signature.sign(vote.payload(), _GATEWAY)
             voted[ballot.open_vote(token, catalog.keys)] = token
         count = ballot.count(request, voted, catalog.roles, now_ms)

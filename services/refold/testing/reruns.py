@@ -124,13 +124,9 @@ def _end_text(end: Terminal | None) -> str:
 
 
 def _differs(step: int, before: str, again: str) -> NoReturn:
-    raise NonDeterminismError(
-        f"step {step} is {before} in history and {again} when the code runs again",
-        step=step,
-        expected=before,
-        found=again,
-        hint="let it depend on its input, its context and what its calls gave",
-    )
+    problem = f"step {step} is {before} in history and {again} when the code runs again"
+    hint = "let it depend on its input, its context and what its calls gave"
+    raise NonDeterminismError(problem, step=step, expected=before, found=again, hint=hint)
 
 
 # The same in a process with another hash seed, in which sets have another order. One process for each seed, begun when
