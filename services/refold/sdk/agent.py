@@ -100,10 +100,8 @@ class AgentDef:
         return not self._shape.form.plain and self._shape.means(text, other)
 
     def completed(self, text: str) -> str:
-        """Return an input with its drawn defaults filled in; empty if each reading gives the same.
-
-        **Raises** UsageError if it does not fit, or if reading the complete form would draw again.
-        """
+        """Return an input with its drawn defaults filled in; empty if readings give the same. **Raises** UsageError if
+        it does not fit, or if reading the complete form would draw again."""
         text = "{}" if text == "null" else text
         try:
             whole = self._shape.write(self._shape.load(text))

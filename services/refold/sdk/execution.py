@@ -44,11 +44,8 @@ _Outside = tuple[Any, Any, Any, bool, Any]
 
 
 class Execution:
-    """Code of one run. `start` and `settle` return its requests; `end` is set when all of it is over.
-
-    Code with more than `most` requests in a turn is over, too. Step numbers `left` by retries are skipped. `handed`
-    counts the bytes of its large values. `close` it: its clean-up runs, with requests dropped.
-    """
+    """Code of one run. `start` and `settle` return its requests; `end` is set when it is over, also after more than
+    `most` requests in a turn. Step numbers `left` by retries are skipped. `handed` counts bytes of large values."""
 
     def __init__(
         self,

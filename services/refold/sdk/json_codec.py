@@ -166,12 +166,9 @@ _AS_JSON: Final[dict[str, Any]] = {"mode": "json", "by_alias": True, "round_trip
 
 
 class JsonCodec:
-    """Values of a type annotation as JSON.
-
-    A value is validated once when it is written and once when it is read; `write` skips the first. It arrives as it was
-    sent, or UsageError names the place: the text is read and compared, unless the type is of plain JSON data. `sparse`:
-    `dump` leaves out unset fields of models. **Raises** UsageError for a type without a JSON form.
-    """
+    """Values of a type annotation as JSON, validated when written and when read; `write` skips the first. They arrive
+    as they were sent, or UsageError names the place: the text is read and compared, unless the type is plain JSON data.
+    `sparse`: `dump` leaves out unset fields of models. **Raises** UsageError for a type without a JSON form."""
 
     def __init__(self, annotation: Any, owner: str, *, sparse: bool = False) -> None:
         self.owner, self._sparse = owner, sparse
@@ -264,11 +261,9 @@ class JsonCodec:
 
 
 class Arguments:
-    """Parameters of a function as one JSON object by name; defaults are filled in.
-
-    `leave` are parameters that the caller does not give. `context` are parameters with a `$` before their names: an
-    edit of a call cannot change them. **Raises** UsageError for `*args`, `**kwargs` and positional-only parameters.
-    """
+    """Parameters of a function as one JSON object by name, with defaults filled in. `leave` are not the caller's.
+    `context` get a `$` before their names: an edit of a call cannot change them. **Raises** UsageError for `*args`,
+    `**kwargs` and positional-only parameters."""
 
     def __init__(
         self, function: Callable[..., Any], owner: str, *, leave: Iterable[str] = (), context: Iterable[str] = ()

@@ -1,8 +1,8 @@
 """The event loop on which agents run: ordinary asyncio, without a selector, sockets or threads.
 
-Only recorded outcomes move it. A *turn* is one outcome and all callbacks that follow from it, in order, until none is
-ready; live and in replay alike, so the same history leads the same code to the same place. Timers are durable; the
-clock shows the time of the entry that woke the code.
+Only recorded outcomes move it. A *turn* is one outcome and all callbacks that follow from it, in order, live and in
+replay alike: the same history leads the same code to the same place. Timers are durable; the clock shows the time of
+the entry that woke the code.
 """
 
 import asyncio

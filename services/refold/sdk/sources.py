@@ -1,5 +1,4 @@
-"""Tools of an app by name. A source's configuration alone decides about a tool, so planners and executors find the same
-one, whatever was discovered or recorded."""
+"""Tools of an app by name. A source's configuration alone makes a tool: planners and executors find the same one."""
 
 import dataclasses
 from collections import UserDict

@@ -183,11 +183,8 @@ class ToolDef:
         )
 
     def read(self, outcome: Settled) -> Any:
-        """Return the result as the type that the tool returns.
-
-        **Raises** CallFailed with the fields `tool`, `code`, `message` and `detail` if the call failed, UsageError if
-        the tool returns another type today.
-        """
+        """Return the result as the type that the tool returns. **Raises** CallFailed with the fields `tool`, `code`,
+        `message` and `detail` if the call failed, UsageError if the tool returns another type today."""
         return self.result.load(completed(self.name, outcome))
 
     def read_plain(self, outcome: Settled) -> Any:
@@ -198,19 +195,14 @@ class ToolDef:
         return self.result.dump(value)
 
     def probe_json(self, value: Any) -> str | None:
-        """Return the probe's result as canonical JSON, None if the effect did not happen.
-
-        **Raises** UsageError for any other value, so the outcome stays unknown.
-        """
+        """Return a probe's result as canonical JSON; None: it did not happen. **Raises** UsageError for other types."""
         return None if value is DID_NOT_HAPPEN else self.result.dump(value)
 
     def run(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """Return an attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread.
-
-        It first looks up the `secrets` in its arguments. **Raises** UsageError if these do not fit the signature.
-        """
+        """Return an attempt, not begun yet: a coroutine of an async tool, else a function to be called in a thread. It
+        looks up its `secrets` first. **Raises** UsageError for arguments that do not fit."""
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:

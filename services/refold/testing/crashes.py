@@ -1,6 +1,5 @@
-"""`crash_matrix`: runs an agent once for every place where something can be killed, and counts its effects. The planner
-dies after each entry of the history, the executor before each tool begins and after each has ended, before its result
-is recorded. Recovery is as in production."""
+"""`crash_matrix`: runs an agent once for every place of a kill, and counts effects. The planner dies after each entry,
+the executor before each tool begins and after each has ended, before its result is recorded."""
 
 import dis
 import inspect

@@ -30,12 +30,9 @@ def attempts(*answers: Any) -> Attempts:
 
 
 def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
-    """App with scripts in place of tools; results are checked against their types.
-
-    A script is a result, an exception to raise, `attempts(...)`, or a function that takes any of the tool's arguments.
-    Secrets have made-up values, unless the app has a provider of its own. **Raises** UsageError if the app has no such
-    tool.
-    """
+    """App with scripts in place of tools: a result, which is checked against its type, an exception to raise,
+    `attempts(...)`, or a function of any arguments of the tool. Secrets have made-up values, unless the app has its own
+    provider. **Raises** UsageError for an unknown tool."""
     secrets = "the secret {}".format if app.secrets is from_environment else app.secrets
     doubles: dict[str, ToolDef] = {}
     for named, script in scripts.items():

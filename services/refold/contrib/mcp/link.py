@@ -1,5 +1,5 @@
-"""Connection of an executor's process to a server. The first call opens it, a task of its own holds it, and the next
-call opens it again after a loss. Only executors import it, at first use: the package is large."""
+"""Connection of an executor's process to an MCP server, opened by a call, also after a loss, and held by its own task.
+Only executors import it, at first use: the package is large."""
 
 import asyncio
 import json

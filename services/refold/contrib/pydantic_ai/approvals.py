@@ -1,8 +1,8 @@
 """Approvals of an agent of pydantic-ai: one question of Refold for each call that needs one.
 
 `requires_approval`, `ApprovalRequired` and a policy all become the question about the very call that is to run. The
-framework's approval only means that people have to be asked (`CLAIM`): the executor verifies their decision by its
-signature. Questions and calls of external tools are calls that people, or programs with their rights, `answer`.
+framework's approval only has people asked (`CLAIM`): the executor verifies their signed decision. Questions and calls
+of external tools are calls that people `answer`.
 """
 
 import asyncio
@@ -43,8 +43,7 @@ class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
     async def handle_deferred_tool_calls(
         self, ctx: tools.RunContext[tools.AgentDepsT], *, requests: tools.DeferredToolRequests
     ) -> tools.DeferredToolResults | None:
-        """Have calls with a pending approval proposed, and request the results of deferred calls, unless another
-        capability does."""
+        """Propose calls with a pending approval, and request results of deferred calls if no other capability does."""
         context = current()
         if context is None:
             return None
@@ -148,9 +147,8 @@ _ALWAYS: tuple[Any, ...] = (
 
 
 def required_by(toolset: toolsets.AbstractToolset[Any], owner: str) -> dict[int, list[Required]]:
-    """Conditions of `approval_required()` by the id of each toolset. An executor checks them again, as a planner may
-    omit the question. **Raises** UsageError for a condition on a definition from a wrapper or a server, which executors
-    lack, or around tools that run in the planner."""
+    """Conditions of `approval_required()` by the id of each toolset: executors check them again, as a planner may omit
+    the question. **Raises** UsageError for conditions that no executor can check."""
     conditions: dict[int, list[Required]] = {}
 
     # In `above`, True marks a condition whose definition an inner wrapper may change.

@@ -1,9 +1,8 @@
 """Conversations in the log: each message once, for any number of requests to a model.
 
-A request has all messages so far, so the sum of arguments would grow with the square of the conversation. Here
-arguments name an earlier request, and have the messages since; answers of models and tools are named by their calls. An
-executor that restores the whole request compares its digest. Only requests to models are shortened: rules and people
-judge all arguments of a tool's call.
+A request has all messages so far: arguments would grow with the square of the conversation. Here they name an earlier
+request, and have the messages since; answers are named by their calls. An executor restores the whole request, and
+compares its digest. Only requests to models are shortened: rules and people judge all arguments of a tool's call.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,8 +70,8 @@ class _Cached(NamedTuple):
 
 @dataclass(slots=True)
 class Conversations:
-    """Requests to models by the code of one run. By step, `tokens` are a request's with its answer, `sizes` the bytes
-    of a named result. `cheaper`: the budget requires the cheaper model."""
+    """Requests to models in one run so far. By step: `tokens` of a request and its answer, `sizes` in bytes of named
+    results. `cheaper`: the budget requires the cheaper model."""
 
     requests: dict[bytes, _Request] = field(default_factory=dict)
     results: dict[str, tuple[int, Any]] = field(default_factory=dict)

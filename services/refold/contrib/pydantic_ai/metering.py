@@ -31,8 +31,7 @@ ModelAsked = ModelRequestParams | ModelCompactMessagesParams
 
 
 def most_of(params: ModelAsked, model: str, prepared: Prepared, text: str, so_far: Conversations) -> Reserve:
-    """Reservation for each attempt of a request: the provider's token count of the request that it continues, and the
-    bytes of new arguments (`text`) without `$run`."""
+    """Reservation for each attempt of a request: tokens of the one that it continues, and bytes of the new `text`."""
     request = params if isinstance(params, ModelRequestParams) else params.request_context
     counted = max((so_far.tokens.get(step, 0) for step in prepared.builds_on), default=0)
     own_bytes = canonical.utf8_bytes(text) - canonical.utf8_bytes(canonical.dumps(prepared.arguments[OF_RUN]))

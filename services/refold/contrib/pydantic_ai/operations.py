@@ -293,9 +293,8 @@ class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
 
 
 class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
-    """Makes a tool of every unit, in `tools` by name. `functions` has the handlers of functions, by the name of the
-    unit: each is a tool of its own, with its own options. `sources` has the toolsets that are listed later.
-    `approval_missing` returns the reason against acting without a decision."""
+    """Makes a tool of every unit, in `tools` by name. `functions` has handlers of functions by their unit, `sources`
+    the toolsets that are listed later. `approval_missing` returns the reason against acting without a decision."""
 
     def __init__(
         self,

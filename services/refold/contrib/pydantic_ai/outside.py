@@ -55,8 +55,7 @@ def _length(message: Any) -> int:
 
 
 def prompt_of(prompt: Prompt) -> Prompt:
-    """Prompt without references that an executor would resolve with its own rights: downloads, files of a provider, and
-    other addresses than http."""
+    """Prompt without references that an executor would resolve with its own rights: downloads, a provider's files."""
     if prompt is None or isinstance(prompt, str):
         return prompt
     cleaned = _cleaned([ModelRequest(parts=[UserPromptPart(prompt)])])
@@ -64,8 +63,7 @@ def prompt_of(prompt: Prompt) -> Prompt:
 
 
 async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> History:
-    """Conversation without references that `prompt_of` removes, and unanswered calls, with the agent's own system
-    prompt."""
+    """Conversation without such references and unanswered calls, with the agent's own system prompt."""
     if not history:
         return history
     messages = [_without_state(message) for message in _cleaned(history)]

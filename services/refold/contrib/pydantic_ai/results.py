@@ -1,8 +1,7 @@
 """Results and errors of units in the log, readable by people and by budgets.
 
-An error of a model goes from its executor to the agent's loop. The run retries transient errors, after the provider's
-delay: those attempts are events, and survive a crash. The last error, or a permanent one, is raised in the loop as
-pydantic-ai's class for it, for fallbacks and hooks.
+The run retries transient errors of models after the provider's delay, in attempts that survive a crash. The last error,
+or a permanent one, is raised in the agent's loop as pydantic-ai's class for it, for fallbacks and hooks.
 """
 
 import json

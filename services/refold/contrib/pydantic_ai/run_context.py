@@ -50,8 +50,7 @@ class RefoldRunContext(DurableRunContext[DepsT]):
 
 @dataclass(frozen=True, slots=True)
 class ContextCodec:
-    """Run contexts of one agent as JSON, with its `deps`: calls carry them to executors, which restore them as `kind`.
-    `engine_spec` has the codec of other values."""
+    """Run contexts of one agent as JSON, with its `deps`: calls carry them to executors, which restore a `kind`."""
 
     name: str
     agent: AbstractAgent[Any, Any]

@@ -59,8 +59,7 @@ class Transport(durable.ParameterTransport[ParamsT, Wire], Generic[ParamsT]):
 
 
 class FunctionTransport(Transport[ParamsT]):
-    """Transport of a call of a function, which the tool names. `before` returns the arguments in the form of earlier
-    releases, which named it themselves."""
+    """Transport of a call of a function, which the tool names. `before` returns arguments as of earlier releases."""
 
     def __init__(
         self,

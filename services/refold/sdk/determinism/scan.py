@@ -1,6 +1,5 @@
-"""Scan of an agent's code before it runs: refuses non-deterministic names. It resolves the names that the code loads,
-and follows functions of the same module. So a type annotation, a tool that is handed to `ctx.call` or a `timedelta` is
-no finding."""
+"""Scan of an agent's code before it runs: refuses non-deterministic names that the code loads, also in functions of the
+same module. A type annotation, a tool that is handed to `ctx.call` or a `timedelta` is no finding."""
 
 import builtins
 import dis
