@@ -12,7 +12,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refold import App, Budget, Price, UsageError
 from refold.contrib.pydantic_ai import CallOptions, RefoldDurability, durable
-from refold.contrib.pydantic_ai.metering import BYTES_A_TOKEN
+from refold.contrib.pydantic_ai.conversation import BYTES_A_TOKEN
 from refold.core.events import BudgetReached, CallBilled, CallReserved
 from refold.testing import crash_matrix, run
 

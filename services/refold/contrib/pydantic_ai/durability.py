@@ -28,7 +28,7 @@ from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResu
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
-from refold.contrib.pydantic_ai.metering import Models, facts_digest
+from refold.contrib.pydantic_ai.conversation import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
 from refold.contrib.pydantic_ai.options import WORD, checked_options, overridden, usual
 from refold.contrib.pydantic_ai.run_context import ContextCodec, RefoldRunContext

@@ -21,8 +21,7 @@ from pydantic_ai.exceptions import ModelRetry
 from refold.contrib.mcp.server import MOST_KNOWN
 from refold.contrib.pydantic_ai import results
 from refold.contrib.pydantic_ai.approvals import CLAIM, people_decision, with_edits
-from refold.contrib.pydantic_ai.conversation import Conversations, conversations
-from refold.contrib.pydantic_ai.metering import Models, most_of
+from refold.contrib.pydantic_ai.conversation import Conversations, Models, conversations, most_of
 from refold.contrib.pydantic_ai.transports import (
     UNAUTHORISED,
     FunctionTransport,
