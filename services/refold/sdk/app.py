@@ -48,7 +48,6 @@ _DIGEST = re.compile(r"[0-9a-f]{16}")
 
 MODEL_POOL = "model"
 
-
 _OF_EVENTS = Language({"event": "string: what the event is called", "data": "dyn: its data, any JSON value"})
 
 

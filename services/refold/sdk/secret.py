@@ -152,8 +152,6 @@ def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
     def to_reference(value: Any) -> Any:
         return {_FIELD: value.name} if isinstance(value, Secret) else value
 
-    return core_schema.with_info_after_validator_function(
-        to_secret,
-        core_schema.no_info_before_validator_function(to_reference, reference),
-        serialization=core_schema.plain_serializer_function_ser_schema(lambda value: {_FIELD: value.name}),
-    )
+    read = core_schema.no_info_before_validator_function(to_reference, reference)
+    write = core_schema.plain_serializer_function_ser_schema(lambda value: {_FIELD: value.name})
+    return core_schema.with_info_after_validator_function(to_secret, read, serialization=write)

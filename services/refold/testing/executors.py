@@ -4,6 +4,7 @@ before a tool begins, or before its result is recorded."""
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from queue import Empty, SimpleQueue
 from typing import Literal
@@ -79,16 +80,12 @@ class Executors:
 
     def _begin(self) -> None:
         self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
-        self._relay = Relay(RelaySettings(seal=self._settings.seal), token=lambda: next(self._numbers))
-        self._executor = Executor(
-            self._settings, self._relay, token=lambda: next(self._numbers), fresh=lambda: next(self._names)
-        )
-        ends = {
-            self._settings.chains: len(self._claims),
-            CATALOG: len(self._catalog),
-            self._settings.topic: len(self._orders),
-        }
-        self._turn(Assigned(0, {self._settings.topic: self._committed}, {}, ends))
+        token, fresh = partial(next, self._numbers), partial(next, self._names)
+        self._relay = Relay(RelaySettings(seal=self._settings.seal), token=token)
+        self._executor = Executor(self._settings, self._relay, token=token, fresh=fresh)
+        topic, chains = self._settings.topic, self._settings.chains
+        ends = {chains: len(self._claims), CATALOG: len(self._catalog), topic: len(self._orders)}
+        self._turn(Assigned(0, {topic: self._committed}, {}, ends))
         self._turn(*map(self._claimed, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:

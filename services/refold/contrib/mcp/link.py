@@ -38,7 +38,6 @@ _RESULT: TypeAdapter[_Result] = TypeAdapter(_Result)
 
 _log = structlog.get_logger()
 
-
 Way = Pipes | Web
 """Transport to a server. `last_output` is a server's text beside the protocol. The package itself raises errors with
 `own_codes`, after which a call may have happened; any other error is an answer."""

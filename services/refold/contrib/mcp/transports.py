@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import anyio
 import httpx2
@@ -106,8 +106,7 @@ class _GuardedStream:
         return self
 
     async def __aexit__(self, *error: Any) -> bool | None:
-        leaves: bool | None = await self._inner.__aexit__(*error)
-        return leaves
+        return cast(bool | None, await self._inner.__aexit__(*error))
 
 
 class _GuardedReads(_GuardedStream):

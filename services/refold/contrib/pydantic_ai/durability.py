@@ -176,10 +176,9 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     def operation_tools(self) -> Iterator[OperationTool]:
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
+        answered: CallOptions = {"effect": "pure", "approval": "required"}
         for kind in ("question", "external"):
-            yield OperationTool(
-                question_tool(self.name, kind), without_answer, {"effect": "pure", "approval": "required"}
-            )
+            yield OperationTool(question_tool(self.name, kind), without_answer, answered)
         leaves = leaf_capabilities(cast(AbstractAgent[Any, Any], self._agent).root_capability)
         yield from _ask_tools(self._contexts, leaves, self._tool_options)
         for toolset in self._toolsets_by_id.values():

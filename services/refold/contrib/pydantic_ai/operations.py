@@ -72,7 +72,6 @@ _OF_LOOP = (
 FORM = "1"
 """Version of tools without an author: it changes with the forms of their arguments and results."""
 
-
 _CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
 
 

@@ -18,7 +18,6 @@ MODEL_TIMEOUT = timedelta(minutes=10)
 
 ToolEffect = Literal["pure", "keyed", "once"]
 
-
 _PURE = (
     durable.ModelRequestId,
     durable.ModelCompactMessagesId,

@@ -6,7 +6,7 @@ or a permanent one, is raised in the agent's loop as pydantic-ai's class for it,
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from pydantic import TypeAdapter
@@ -88,8 +88,7 @@ def _written(response: dict[str, Any]) -> dict[str, Any]:
         # A model may cut an emoji in half. A mark replaces the half: a paid response is not refused for that.
         orjson.dumps(response)
     except orjson.JSONEncodeError:
-        mended: dict[str, Any] = _mended(response)
-        return mended
+        return cast(dict[str, Any], _mended(response))
     return response
 
 

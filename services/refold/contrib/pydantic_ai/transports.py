@@ -32,7 +32,6 @@ _TOOL: TypeAdapter[ToolDefinition] = TypeAdapter(ToolDefinition)
 _WORKSPACE_CALL: TypeAdapter[durable.WorkspaceCall] = TypeAdapter(durable.WorkspaceCall)
 _WORKSPACE: TypeAdapter[WorkspaceRef | None] = TypeAdapter(WorkspaceRef | None)
 
-
 NAME = "tool_name"
 _SELECTING = frozenset({NAME, "tool"})
 _SELECTING_ONCE = frozenset({"$name", "$tool"})
