@@ -26,7 +26,7 @@ PLACES = {
     # Names of a listing of the server become names of tools.
     "contrib/mcp/server.py RemoteTools.__init__": {"f'{server.name}.{name}'"},
     "contrib/mcp/server.py MCPServer.declared": {"f'{self.name}.{name}'"},
-    "contrib/pydantic_ai/approvals.py _request_result": {"question_tool(agent, requests.kind(call.tool_call_id))"},
+    "contrib/pydantic_ai/approvals.py _request_result": {"question_tool_name(agent, requests.kind(call.tool_call_id))"},
     # The end of the ordered tool's name: `handle_function` is bound to it.
     "contrib/pydantic_ai/durability.py RefoldDurability._approval_missing": {"params.name"},
     "contrib/pydantic_ai/durability.py RefoldDurability._function_tool": {
@@ -40,8 +40,8 @@ PLACES = {
     "contrib/pydantic_ai/tools.py app_tools": {"name", "offered"},
     "contrib/pydantic_ai/transports.py RefoldTransports.function_call.load": {"name"},
     "contrib/pydantic_ai/transports.py RefoldTransports.mcp_call.load": {"name"},
-    "contrib/pydantic_ai/durability.py RefoldWaiter._ask": {
-        "_ask_tool(self._contexts.name, cast(Any, function.func).__self__)"
+    "contrib/pydantic_ai/durability.py RefoldWaiter._hand_out_token": {
+        "_token_tool_name(self._contexts.name, cast(Any, function.func).__self__)"
     },
     "core/approval/authority.py Authority.judge": {"call.tool"},
     "core/approval/policy_check.py vouched": {"request.tool"},

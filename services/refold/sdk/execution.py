@@ -94,7 +94,7 @@ class Execution:
         """Tasks that wait for each other, if no input could ever wake one of them."""
         if self.end is not None or self._main is None or self._loop.steps.open:
             return ""
-        return ", ".join(f"{task.get_name()} ({_place(task)})" for task in self._loop.live())
+        return ", ".join(f"{task.get_name()} ({_place_of(task)})" for task in self._loop.live())
 
     def start(self) -> Wanted:
         with self._turn():
@@ -165,9 +165,9 @@ class Execution:
             steps.requests, steps.abandoned = [], []
         finally:
             self._leave(outside)
-        return self._number() if steps.requests or steps.abandoned else []
+        return self._number_requests() if steps.requests or steps.abandoned else []
 
-    def _number(self) -> Wanted:
+    def _number_requests(self) -> Wanted:
         steps = self._loop.steps
         new: Wanted = [(step, GIVE_UP) for step in sorted(steps.abandoned)]
         for request in steps.requests:
@@ -240,7 +240,7 @@ class Execution:
         """End a task that ignores its cancellation; return True if a coroutine of it goes on."""
         # Destroyed here, on its own loop and as its own task, its next wait ends it. Under a garbage collector each
         # wait would raise, and code that catches everything would loop for ever.
-        loop, coroutines = self._loop, _chain(task.get_coro())
+        loop, coroutines = self._loop, _awaited_by(task.get_coro())
         asyncio.tasks._enter_task(loop, task)
         try:
             with suppress(BaseException):
@@ -299,7 +299,7 @@ class Execution:
             self._loop.ready = RESTING
 
 
-def _chain(coroutine: Any) -> list[Any]:
+def _awaited_by(coroutine: Any) -> list[Any]:
     chain = []
     while inspect.iscoroutine(coroutine):
         chain.append(coroutine)
@@ -328,7 +328,7 @@ async def _close_all(generators: list[AsyncGenerator[Any, Any]]) -> None:
             await generators.pop(0).aclose()
 
 
-def _place(task: Task) -> str:
+def _place_of(task: Task) -> str:
     stack = task.get_stack(limit=1)
     name = getattr(task.get_coro(), "__qualname__", "?")
     return f"{name}, line {stack[0].f_lineno}" if stack else name

@@ -89,7 +89,7 @@ class WireForm:
         elif kind == "dict" and _NO_KEYS.fullmatch(keys := node.get("keys_schema", {}).get("type", "")):
             self._refuse(path, f"keys of a dict that are of type {keys} cannot be read back", "use texts or numbers")
         elif kind in ("enum", "literal"):
-            self._try_all(node, path)
+            self._check_round_trips(node, path)
         elif kind.endswith("-field"):
             self._field(node, path, config)
         return node
@@ -115,7 +115,7 @@ class WireForm:
             self._refuse(path, "it is read from a place inside of another (AliasPath)", "give it AliasChoices")
         return alias
 
-    def _try_all(self, node: Node, path: tuple[str, ...]) -> None:
+    def _check_round_trips(self, node: Node, path: tuple[str, ...]) -> None:
         values = node["members"] if node["type"] == "enum" else node["expected"]
         self.plain &= all(type(value) in (str, int, bool, type(None)) for value in values)
         write, read = SchemaSerializer(node).to_python, SchemaValidator(node).validate_json
@@ -245,7 +245,7 @@ class JsonCodec:
         wire = full = self._full(value, open_)
         if sparse and (few := self._plain(value, **_AS_JSON, exclude_unset=True)) != full:
             with suppress(ValidationError):  # its tag of a union was left out, say
-                wire = _filled(full, few, self._full(self._check_json(_text(few))))
+                wire = _with_drawn_kept(full, few, self._full(self._check_json(_text(few))))
         text = _text(wire)
         read = self._check_json(text)
         _compare(value, read, open_, ())
@@ -277,10 +277,10 @@ class Arguments:
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self._keys = {name: f"${name}" if name in beside else name for name in self.names}
         self._names = {key: name for name, key in self._keys.items()}
-        self.shape = JsonCodec(self._kind(), owner, sparse=True)
+        self.shape = JsonCodec(self._typed_dict(), owner, sparse=True)
         self._check_defaults()
 
-    def _kind(self) -> Any:
+    def _typed_dict(self) -> Any:
         types = {name: self.hints.get(name, Any) for name in self.names}
         for name, default in list(self._defaults.items()):
             if isinstance(default, FieldInfo):  # pydantic fills in the default of an annotation
@@ -447,14 +447,14 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
         _refuse_unfit(part, (*path, name))
 
 
-def _filled(full: Any, few: Any, again: Any) -> Any:
+def _with_drawn_kept(full: Any, few: Any, again: Any) -> Any:
     kinds = {type(full), type(few), type(again)}
     if kinds == {dict}:
         # A drawn default keeps its value: reading would draw another.
-        filled = {n: _filled(full[n], few[n], again.get(n)) for n in full if n in few}
+        filled = {n: _with_drawn_kept(full[n], few[n], again.get(n)) for n in full if n in few}
         return {n: filled.get(n, part) for n, part in full.items() if n in few or again.get(n, _MISSING) != part}
     if kinds == {list} and len(full) == len(again):
-        return [_filled(*parts) for parts in zip(full, few, again, strict=True)]
+        return [_with_drawn_kept(*parts) for parts in zip(full, few, again, strict=True)]
     return few if full == again else full
 
 

@@ -39,7 +39,7 @@ async def plan(ctx: Context, steps: Annotated[list[PlanStep], Field(max_length=M
     _validate(ctx, steps)
     results: dict[str, Any] = {}
     for step in steps:
-        args = _filled(step.args, step.name, results)
+        args = _with_results(step.args, step.name, results)
         try:
             results[step.name] = await ctx.call_with(step.tool, args)
         except CallFailed as error:
@@ -84,12 +84,12 @@ def _references(value: Any) -> list[str]:
     return [reference for item in value for reference in _references(item)] if isinstance(value, list) else []
 
 
-def _filled(value: Any, step: str, results: dict[str, Any]) -> Any:
+def _with_results(value: Any, step: str, results: dict[str, Any]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_REF}:
             return _resolve(value[_REF], step, results)
-        return {key: _filled(item, step, results) for key, item in value.items()}
-    return [_filled(item, step, results) for item in value] if isinstance(value, list) else value
+        return {key: _with_results(item, step, results) for key, item in value.items()}
+    return [_with_results(item, step, results) for item in value] if isinstance(value, list) else value
 
 
 def _resolve(reference: str, step: str, results: dict[str, Any]) -> Any:

@@ -66,16 +66,16 @@ class Prices:
 
     @property
     def version(self) -> str:
-        return self._named(loaded=self._price is not None)
+        return self._version_text(loaded=self._price is not None)
 
     @property
     def table(self) -> str:
         # The version as it will be once prices are loaded.
         with suppress(metadata.PackageNotFoundError):
-            return self._named(loaded=bool(metadata.version("genai-prices")))
-        return self._named(loaded=False)
+            return self._version_text(loaded=bool(metadata.version("genai-prices")))
+        return self._version_text(loaded=False)
 
-    def _named(self, *, loaded: bool) -> str:
+    def _version_text(self, *, loaded: bool) -> str:
         own = blake2b(repr(sorted(self.own.items())).encode(), digest_size=4).hexdigest() if self.own else ""
         parts = [f"own-{own}"] if own else []
         if loaded:

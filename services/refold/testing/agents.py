@@ -138,7 +138,7 @@ class AgentRun(RunRead):
                 self.settle(pick([step for step in self.open if self.state.open[step].phase not in FOR_PEOPLE]))
             else:
                 run, step = min(able, key=lambda pair: pair[0]._due_ms(pair[1]))
-                run._go_on(step)
+                run._end_wait(step)
         return self
 
     def settle(self, step: int) -> None:
@@ -149,7 +149,7 @@ class AgentRun(RunRead):
             self._family.runs[child_id(self.state.run_id, step)].finish()
             return
         while step in self.state.open and self.state.open[step].phase not in FOR_PEOPLE and not self._waits(step):
-            self._go_on(step)
+            self._end_wait(step)
 
     def signal(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> "AgentRun":
         """Send the run a signal, as `refold run signal` does: a wait takes it, now or later."""
@@ -257,7 +257,7 @@ class AgentRun(RunRead):
                 self._orders[command.message.step] = command.message
             elif isinstance(command.message, RunSignal):
                 signals.append(command.message)
-        self._look()
+        self._check_with_fresh_code()
         self._family.deliver(self, entry)
         for message in signals:
             if relative := self._family.runs.get(message.run_id):
@@ -282,7 +282,7 @@ class AgentRun(RunRead):
         # Not in the handler above: the code's own error keeps its cause and context.
         raise stall.error or RefoldError(stall.message, code=stall.reason)
 
-    def _look(self) -> None:
+    def _check_with_fresh_code(self) -> None:
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
             self._runner.forget_all()
         checks = self._boundary is None or self.state.over
@@ -299,7 +299,7 @@ class AgentRun(RunRead):
             return opened.due_ms if self._decisions.get(order.tool) == "expire" else order.asked_ms
         return opened.due_ms
 
-    def _go_on(self, step: int) -> None:
+    def _end_wait(self, step: int) -> None:
         opened, order = self.state.open[step], self._orders.get(step)
         self.executors.now_ms = max(self.now_ms, self._due_ms(step))
         if opened.phase == "dispatched":

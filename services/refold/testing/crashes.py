@@ -39,7 +39,7 @@ class Repeated:
     def __str__(self) -> str:
         more = f" (and at {self.places - 1} other boundaries)" if self.places > 1 else ""
         times = "once" if self.times == 1 else f"{self.times} times"
-        acted = f"{self.tool} ({self.effect}) acted {times} {_place_text(self.boundary)}{more}"
+        acted = f"{self.tool} ({self.effect}) acted {times} {_boundary_text(self.boundary)}{more}"
         return f"{acted}: step {self.step}, {self.call}, key {self.key[:12]}: {self.reason}"
 
 
@@ -75,7 +75,7 @@ class CrashReport:
             f"entries, an executor before and after each of {self.tools_run} runs of tools"
         )
         yield from (f"  {repeated}" for repeated in self.repeated)
-        yield from (f"  {problem} {_place_text(boundary)}" for boundary, problem in self.astray)
+        yield from (f"  {problem} {_boundary_text(boundary)}" for boundary, problem in self.astray)
         if self.effects:
             yield "  undisturbed: " + ", ".join(f"{tool} {times}" for tool, times in sorted(self.effects.items()))
         if self.doubts:
@@ -273,7 +273,7 @@ def _boundaries(calm: AgentRun) -> Iterator[Boundary]:
         yield Boundary("after", number)
 
 
-def _place_text(boundary: Boundary) -> str:
+def _boundary_text(boundary: Boundary) -> str:
     if boundary.number == 0:
         return "with nothing killed"
     if boundary.dies == "planner":

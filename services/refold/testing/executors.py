@@ -63,7 +63,7 @@ class Executors:
         self._tools = Toolbox(app, self._ended.put, threads=8, max_result=PAYLOAD_BYTES, live=self.live)
         # Also closed when a test drops the run: the threads of its tools would stay until the end of the session.
         self.close = weakref.finalize(self, self._tools.close)
-        self._begin()
+        self._start_executor()
 
     def attempt(self, request: ToolRequest) -> ToolResult:
         """Publish a request, and let turns and time pass until its result is recorded."""
@@ -78,7 +78,7 @@ class Executors:
             self._turn()
         return result
 
-    def _begin(self) -> None:
+    def _start_executor(self) -> None:
         self._settings = replace(self._base, member=f"executor-{next(self._numbers)}")
         token, fresh = partial(next, self._numbers), partial(next, self._names)
         self._relay = Relay(RelaySettings(seal=self._settings.seal), token=token)
@@ -86,7 +86,7 @@ class Executors:
         topic, chains = self._settings.topic, self._settings.chains
         ends = {chains: len(self._claims), CATALOG: len(self._catalog), topic: len(self._orders)}
         self._turn(Assigned(0, {topic: self._committed}, {}, ends))
-        self._turn(*map(self._claimed, range(len(self._claims))))
+        self._turn(*map(self._claim_record, range(len(self._claims))))
 
     def _turn(self, *inbox: effects.Item) -> None:
         items, executor = list(inbox), self._executor
@@ -105,7 +105,7 @@ class Executors:
         if isinstance(order, effects.AskLedger):
             return [effects.Answers(order.batch, self._ledger.run(order.operations))]
         if isinstance(order, effects.Append | effects.Publish):
-            return list(chain.from_iterable(map(self._write, order.records)))
+            return list(chain.from_iterable(map(self._append, order.records)))
         if isinstance(order, effects.Look):
             written = self._orders[order.offset] if order.offset < len(self._orders) else None
             return [effects.Looked(*order, written)]
@@ -120,17 +120,17 @@ class Executors:
             return self._run_or_die(order)
         return []
 
-    def _write(self, record: Outgoing) -> list[effects.Item]:
+    def _append(self, record: Outgoing) -> list[effects.Item]:
         if record.topic == self._settings.chains:
             self._claims.append(record)
             at = len(self._claims) - 1
-            return [Delivery(record.token, at, self.now_ms), self._claimed(at)]
+            return [Delivery(record.token, at, self.now_ms), self._claim_record(at)]
         if record.topic == tool_completed(_POOL) and record.value:
             result = codec.decode(ToolResult, record.value)
             self._results[result.call_id, result.attempt] = result
         return [Delivery(record.token, 0, self.now_ms)]
 
-    def _claimed(self, at: int) -> Record:
+    def _claim_record(self, at: int) -> Record:
         record = self._claims[at]
         return Record(self._settings.chains, 0, at, record.key, record.value, lambda: None, self.now_ms)
 
@@ -140,14 +140,14 @@ class Executors:
             self.ran.append(order.request)
             kill = self.kills.get(len(self.ran))
         if kill == "before":
-            self._begin()
+            self._start_executor()
             return []
         # The tool runs in real time: the clock of the test does not move.
         finish = self.watch(order.request)
         ended = self._run_tool(order)
         finish()
         if kill == "after":
-            self._begin()
+            self._start_executor()
             return []
         return [ended] if ended else []
 

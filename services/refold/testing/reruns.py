@@ -142,24 +142,24 @@ def check_other_seed(app: App, runs: Iterable[tuple[str, Records]]) -> None:
     """Run an app's agents along histories. **Raises** NonDeterminismError if the result depends on the hash seed."""
     if _INSIDE in os.environ:  # a module that runs agents when it is imported
         return
-    place = next((place for name, module in [*sys.modules.items()] if (place := _place(name, module, app))), None)
+    place = next((place for name, module in [*sys.modules.items()] if (place := _variable_of(name, module, app))), None)
     for agent, records in runs if place else ():
         order = (place, agent, [*records])
-        if (first := _ask(_SEEDS[0], order)) and any(_ask(seed, order) != first for seed in _SEEDS[1:]):
+        if (first := _ask_process(_SEEDS[0], order)) and any(_ask_process(seed, order) != first for seed in _SEEDS[1:]):
             hint = "sort what comes from a set, and use no hash() of a text"
             raise NonDeterminismError(f"in a process with another hash seed {first}", hint=hint)
 
 
-def _place(name: str, module: Any, app: App) -> tuple[str, str] | None:
+def _variable_of(name: str, module: Any, app: App) -> tuple[str, str] | None:
     if name in ("__main__", "builtins") or not isinstance(names := getattr(module, "__dict__", None), dict):
         return None
     return next(((name, variable) for variable, value in [*names.items()] if value is app), None)
 
 
-def _ask(seed: str, order: Any) -> str:
+def _ask_process(seed: str, order: Any) -> str:
     """Disagreement with a history in that process; empty if it agrees, or without an answer."""
     with suppress(OSError, EOFError, ValueError, pickle.PickleError):
-        process: Any = _process(seed)
+        process: Any = _seeded_process(seed)
         pickle.dump(order, process.stdin)
         process.stdin.flush()
         return str(pickle.load(process.stdout))
@@ -167,7 +167,7 @@ def _ask(seed: str, order: Any) -> str:
 
 
 @lru_cache
-def _process(seed: str) -> subprocess.Popen[bytes]:
+def _seeded_process(seed: str) -> subprocess.Popen[bytes]:
     own = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), _INSIDE: "yes"}
     command, pipe, env = [sys.executable, "-m", "refold.testing.reruns"], subprocess.PIPE, {**os.environ, **own}
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env)

@@ -98,9 +98,9 @@ class Walk:
 
     def __iter__(self) -> Iterator[_Visited]:
         with self._jail.folder(()) as root:
-            yield from self._below(root, ())
+            yield from self._files_below(root, ())
 
-    def _below(self, folder: int, parts: Parts) -> Iterator[_Visited]:
+    def _files_below(self, folder: int, parts: Parts) -> Iterator[_Visited]:
         entries = list(islice(_entries_of(folder, self._jail), self._left + 1))
         self._left -= len(entries)
         if self._left < 0 or len(parts) >= DEEPEST or len("/".join(parts)) > LONGEST - NAME_BYTES:
@@ -111,7 +111,7 @@ class Walk:
                 yield _Visited((*parts, entry.name), folder)
             elif entry.kind == "folder" and self._left >= 0:
                 with suppress(TerminalError), self._jail.inner(folder, entry.name) as inner:
-                    yield from self._below(inner, (*parts, entry.name))
+                    yield from self._files_below(inner, (*parts, entry.name))
 
 
 class Folder:

@@ -49,7 +49,7 @@ class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
             return None
         approvals = {call.tool_call_id: tools.ToolApproved() for call in requests.approvals}
         results = requests.build_results(approvals=approvals)
-        if requests.calls and not _others(ctx):
+        if requests.calls and not _handled_elsewhere(ctx):
             pending = [_request_result(context, ctx, call, requests) for call in requests.calls]
             for call, answer in zip(requests.calls, await asyncio.gather(*pending), strict=True):
                 results.calls[call.tool_call_id] = answer
@@ -75,7 +75,7 @@ class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
             return tools.ToolDenied(_refusal_text(failed))
 
 
-def question_tool(agent: str, kind: str) -> str:
+def question_tool_name(agent: str, kind: str) -> str:
     return f"{agent}__deferred.{kind}"
 
 
@@ -109,8 +109,8 @@ def _is_edited(decision: Decision) -> bool:
 async def _request_result(
     context: Context, ctx: tools.RunContext[Any], call: ToolCallPart, requests: tools.DeferredToolRequests
 ) -> Any | ToolFailed:
-    agent = next(leaf.name for leaf in _leaves(ctx) if isinstance(leaf, BaseDurabilityCapability))
-    tool = context.find(question_tool(agent, requests.kind(call.tool_call_id)))
+    agent = next(leaf.name for leaf in _capabilities_of(ctx) if isinstance(leaf, BaseDurabilityCapability))
+    tool = context.find(question_tool_name(agent, requests.kind(call.tool_call_id)))
     fields = {"tool": call.tool_name, "args": call.args_as_dict()}
     if metadata := requests.metadata.get(call.tool_call_id):
         fields["metadata"] = metadata
@@ -123,12 +123,12 @@ async def _request_result(
         return ToolFailed(_refusal_text(failed))
 
 
-def _others(ctx: tools.RunContext[Any]) -> bool:
+def _handled_elsewhere(ctx: tools.RunContext[Any]) -> bool:
     usual = (AbstractCapability.handle_deferred_tool_calls, RefoldApprovals.handle_deferred_tool_calls)
-    return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _leaves(ctx))
+    return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _capabilities_of(ctx))
 
 
-def _leaves(ctx: tools.RunContext[Any]) -> list[AbstractCapability[Any]]:
+def _capabilities_of(ctx: tools.RunContext[Any]) -> list[AbstractCapability[Any]]:
     return leaf_capabilities(ctx.agent.root_capability) if ctx.agent else []
 
 
@@ -163,7 +163,7 @@ def required_by(toolset: toolsets.AbstractToolset[Any], owner: str) -> dict[int,
             walk(node.wrapped, [(condition, changed or changes) for condition, changed in above])
         else:
             _check_askable(node, above, owner)
-            conditions[id(node)] = [_strict(condition) for condition, _ in above]
+            conditions[id(node)] = [_true_on_error(condition) for condition, _ in above]
 
     walk(toolset, [])
     return conditions
@@ -185,7 +185,7 @@ def _runs_in_planner(leaf: toolsets.AbstractToolset[Any]) -> bool:
     return isinstance(leaf, ServerTools)
 
 
-def _strict(condition: Required) -> Required:
+def _true_on_error(condition: Required) -> Required:
     def check(ctx: tools.RunContext[Any], definition: tools.ToolDefinition, args: dict[str, Any]) -> bool:
         try:
             return bool(condition(ctx, definition, args))

@@ -71,7 +71,7 @@ class _Request:
     response: Wire
 
 
-class _Cached(NamedTuple):
+class _CachedMessage(NamedTuple):
     message: ModelMessage
     made_of: list[Any]
     digest: bytes
@@ -88,15 +88,15 @@ class Conversations:
     tokens: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     cheaper: bool = False
-    _messages: dict[int, _Cached] = field(default_factory=dict)
-    _cached: dict[str, tuple[list[_Cached], list[bytes]]] = field(default_factory=dict)
+    _messages: dict[int, _CachedMessage] = field(default_factory=dict)
+    _cached: dict[str, tuple[list[_CachedMessage], list[bytes]]] = field(default_factory=dict)
 
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
         fresh: dict[int, Wire] = {}
         digests = self._digests(run["run_id"], params.messages, fresh)
-        base = self._base(run["run_id"], digests)
+        base = self._longest_answered(run["run_id"], digests)
         new = params.messages[base.length if base else 0 :]
-        messages, named = self._new(new, base, fresh)
+        messages, named = self._shortened(new, base, fresh)
         fields: Wire = {"model": params.model_id, "messages": messages, OF_RUN: run}
         if base is None or base.settings != settings:
             fields["settings"] = settings
@@ -129,7 +129,7 @@ class Conversations:
 
         return Prepared(fields, tuple(sorted({*named, *([base.step] if base else [])})), settled)
 
-    def _base(self, run: str, digests: list[bytes]) -> _Request | None:
+    def _longest_answered(self, run: str, digests: list[bytes]) -> _Request | None:
         last = self.last.get(run)
         if last is not None and last.digest in digests:
             return last
@@ -147,14 +147,14 @@ class Conversations:
             row = self._messages.get(id(message))
             if row is None or not _begins_with([message], [row]):
                 wire = fresh[id(message)] = dump_message(message)
-                row = self._messages[id(message)] = _Cached(message, _made_of([message]), json_digest(wire))
+                row = self._messages[id(message)] = _CachedMessage(message, _objects_of([message]), json_digest(wire))
             digest = chained(digest, row.digest)
             cached.append(row)
             digests.append(digest)
         self._cached[run] = cached, digests
         return digests
 
-    def _new(
+    def _shortened(
         self, messages: list[ModelMessage], base: _Request | None, fresh: dict[int, Wire]
     ) -> tuple[list[Wire], set[int]]:
         wires, named = list[Wire](), set[int]()
@@ -169,11 +169,11 @@ class Conversations:
                 wire = {**wire, AGAIN: True}
                 del wire["instructions"]
             instructions = wire.get("instructions") or instructions
-            wire = {**wire, "parts": [self._part(part, named) for part in wire["parts"]]}
+            wire = {**wire, "parts": [self._shortened_part(part, named) for part in wire["parts"]]}
             wires.append(wire)
         return wires, named
 
-    def _part(self, part: Wire, named: set[int]) -> Wire:
+    def _shortened_part(self, part: Wire, named: set[int]) -> Wire:
         result = self.results.get(part.get("tool_call_id", "")) if part.get("part_kind") == "tool-return" else None
         if result is None or result[1] != part.get("content") or len(text := canonical.dumps(result[1])) < LONG:
             return part
@@ -202,14 +202,14 @@ def _difference(new: Wire, old: Wire) -> Wire:
     return changed
 
 
-def _begins_with(messages: list[ModelMessage], cached: Sequence[_Cached]) -> bool:
+def _begins_with(messages: list[ModelMessage], cached: Sequence[_CachedMessage]) -> bool:
     first, before = messages[: len(cached)], [row.made_of for row in cached]
-    made_of = _made_of(first)
+    made_of = _objects_of(first)
     same = len(made_of) == sum(map(len, before)) and all(map(is_, made_of, chain.from_iterable(before)))
     return same and len(first) == len(cached) and all(map(is_, first, [row.message for row in cached]))
 
 
-def _made_of(messages: list[ModelMessage]) -> list[Any]:
+def _objects_of(messages: list[ModelMessage]) -> list[Any]:
     # While these objects are the same, so is the text of the messages, which is not made again.
     objects: list[Any] = []
     for message in messages:

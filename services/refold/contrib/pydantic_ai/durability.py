@@ -27,10 +27,10 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from refold.contrib.pydantic_ai.approvals import Required, question_tool, required_by, without_answer
+from refold.contrib.pydantic_ai.approvals import Required, question_tool_name, required_by, without_answer
 from refold.contrib.pydantic_ai.conversation import Models, facts_digest
 from refold.contrib.pydantic_ai.operations import OperationTool, RefoldBackend, RefoldNamer
-from refold.contrib.pydantic_ai.options import WORD, checked_options, overridden, usual
+from refold.contrib.pydantic_ai.options import WORD, checked_options, default_options, with_own_options
 from refold.contrib.pydantic_ai.run_context import ContextCodec, RefoldRunContext
 from refold.contrib.pydantic_ai.transports import RefoldTransports
 from refold.core.errors import CallbackError, TerminalError, UsageError
@@ -178,9 +178,9 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         yield from backend.tools.values()
         answered: CallOptions = {"effect": "pure", "approval": "required"}
         for kind in ("question", "external"):
-            yield OperationTool(question_tool(self.name, kind), without_answer, answered)
+            yield OperationTool(question_tool_name(self.name, kind), without_answer, answered)
         leaves = leaf_capabilities(cast(AbstractAgent[Any, Any], self._agent).root_capability)
-        yield from _ask_tools(self._contexts, leaves, self._tool_options)
+        yield from _token_tools(self._contexts, leaves, self._tool_options)
         for toolset in self._toolsets_by_id.values():
             if isinstance(functions := toolset.wrapped, FunctionToolset):
                 for name, tool in functions.tools.items():
@@ -191,7 +191,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     ) -> Iterator[OperationTool]:
         subject = f"tool {name} of agent {self.name}"
         unit = durable.ToolsetCallToolId("function", toolset_id=toolset)
-        metadata = _metadata(cast(AbstractAgent[Any, Any], self._agent), tool)
+        metadata = _metadata_of(cast(AbstractAgent[Any, Any], self._agent), tool)
         options = self._options_of(unit, metadata, subject, approval=tool.requires_approval)
         if options is False:
             if not tool.function_schema.is_async:
@@ -221,7 +221,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         models = Models(self._models_by_id, lambda: self.default_model_id, self._cheaper)
         self._required = required_by(CombinedToolset(agent.toolsets), f"agent {self.name}")
         self._backend = RefoldBackend(
-            RefoldNamer(self.name), _Config(self), RefoldTransports(self._contexts), models, self._approval_missing
+            RefoldNamer(self.name), _UnitOptions(self), RefoldTransports(self._contexts), models, self._approval_missing
         )
         super()._bind_to_agent(agent)
         if self._event_stream_handler is not None:
@@ -234,7 +234,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
             # The definition beside the arguments is the planner's word: the tools are listed here once more.
             listed = (await get_dynamic_tools(leaf, params.ctx)).tools.get(params.name)
             definition = listed.tool_def if listed else None
-        unapproved = definition is not None and (definition.kind == "unapproved" or _requires(definition))
+        unapproved = definition is not None and (definition.kind == "unapproved" or _demands_approval(definition))
         required = self._required.get(id(leaf), ())
         if unapproved or any(test(params.ctx, cast(ToolDefinition, definition), params.tool_args) for test in required):
             return f"{params.name} of agent {self.name} needs an approval, and nobody has decided on this call"
@@ -243,16 +243,16 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     def check_toolsets(self) -> None:
         """Refuse toolsets that came after the durability. **Raises** UsageError."""
         agent = cast(AbstractAgent[Any, Any], self._agent)
-        for leaf in self._unknown(CombinedToolset(agent.toolsets)):
+        for leaf in self._unregistered_toolsets(CombinedToolset(agent.toolsets)):
             if isinstance(leaf, DynamicToolset):  # as @agent.toolset makes one
                 hint = "give RefoldDurability to durable(app, agent, ...) below it, and not to Agent(capabilities=...)"
                 raise UsageError(f"{leaf.label} of agent {self.name} has come after its RefoldDurability", hint=hint)
 
     def _reject_runtime_toolsets(self, toolset: AbstractToolset[AgentDepsT]) -> None:
         # Only toolsets of a single run: registered ones, decorated ones included, are known.
-        super()._reject_runtime_toolsets(CombinedToolset(self._unknown(toolset)))
+        super()._reject_runtime_toolsets(CombinedToolset(self._unregistered_toolsets(toolset)))
 
-    def _unknown(self, toolset: AbstractToolset[AgentDepsT]) -> list[AbstractToolset[AgentDepsT]]:
+    def _unregistered_toolsets(self, toolset: AbstractToolset[AgentDepsT]) -> list[AbstractToolset[AgentDepsT]]:
         bound = {id(durable.wrapped) for durable in self._toolsets_by_id.values()}
         leaves = list[AbstractToolset[AgentDepsT]]()
         toolset.apply(leaves.append)
@@ -260,7 +260,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
 
     def _base_options(self, operation_id: durable.DurableOperationId) -> CallOptions:
         own = self._toolset_options.get(getattr(operation_id, "toolset_id", ""), {})
-        return usual(operation_id, self._model_options, CallOptions(**{**self._tool_options, **own}))
+        return default_options(operation_id, self._model_options, CallOptions(**{**self._tool_options, **own}))
 
     def _resolve_tool(self, unit: durable.DurableOperationId, tool: Any, name: str) -> CallOptions | Literal[False]:
         metadata = (tool.tool_def.metadata or {}) if tool is not None else {}
@@ -286,7 +286,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
             raise UsageError(f"{tool} reaches the world", hint=f"only an async function may say {WORD!r}: False")
         base = self._base_options(unit)
         needs: CallOptions = {"approval": "required"} if approval else {}
-        return {**overridden(base, checked_options(own, tool)), **needs}
+        return {**with_own_options(base, checked_options(own, tool)), **needs}
 
 
 class RefoldWaiter(durable.ExternalEventWaiter):
@@ -297,11 +297,11 @@ class RefoldWaiter(durable.ExternalEventWaiter):
 
     async def wait(self, name: str, *, ask: AskFunction, timeout: timedelta | None) -> JsonValue:  # noqa: ASYNC109 - its face
         """Return the answer of `ask`, or else of the token's holder. **Raises** ExternalEventError; UsageError."""
-        function = _ask_function(ask)
+        function = _token_function(ask)
         schema = DeferredToolResults if isinstance(function, partial) else None
         waiting: Callback[Any] = self._context.callback(name, schema=schema, timeout=timeout)
         try:
-            answer = await self._ask(function, waiting.token)
+            answer = await self._hand_out_token(function, waiting.token)
         except BaseException:
             waiting.cancel()
             raise
@@ -316,28 +316,28 @@ class RefoldWaiter(durable.ExternalEventWaiter):
             raise durable.ExternalEventError(failed.message) from None
         return cast(JsonValue, _RESULTS.dump_python(result, mode="json") if schema else result)
 
-    async def _ask(self, function: Any, token: str) -> Any:
+    async def _hand_out_token(self, function: Any, token: str) -> Any:
         if not isinstance(function, partial):
             return await self._context.call(function, token)
         ctx, requests = function.args
-        tool = self._context.find(_ask_tool(self._contexts.name, cast(Any, function.func).__self__))
+        tool = self._context.find(_token_tool_name(self._contexts.name, cast(Any, function.func).__self__))
         arguments = {"token": token, "requests": _REQUESTS.dump_python(requests, mode="json")}
         text = canonical.dumps({**arguments, OF_RUN: self._contexts.dump(ctx)})
         return await loop.step(tool.call(text, label=token))
 
 
-def _ask_tools(
+def _token_tools(
     contexts: ContextCodec, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
     for leaf in leaves:
         # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
-            handler, call_options = partial(_hand_out, contexts, leaf), overridden(options, _HANDS_OUT)
+            handler, call_options = partial(_hand_out, contexts, leaf), with_own_options(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
-            yield OperationTool(_ask_tool(contexts.name, leaf), handler, call_options, function=function)
+            yield OperationTool(_token_tool_name(contexts.name, leaf), handler, call_options, function=function)
 
 
-def _ask_tool(agent: str, capability: RequestInput[Any]) -> str:
+def _token_tool_name(agent: str, capability: RequestInput[Any]) -> str:
     return f"{agent}__external_event.{capability.name}.ask"
 
 
@@ -346,8 +346,8 @@ async def _hand_out(contexts: ContextCodec, capability: RequestInput[Any], argum
     return await capability._ask(contexts.load(arguments[OF_RUN]), requests, arguments["token"])
 
 
-def _ask_function(ask: AskFunction) -> Any:
-    """Function that hands out the token of a wait, unwrapped."""
+def _token_function(ask: AskFunction) -> Any:
+    """Function that hands out the token of a wait: an ask of `RequestInput`, or a tool."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner
@@ -356,7 +356,7 @@ def _ask_function(ask: AskFunction) -> Any:
     raise UsageError(f"{inner!r} asks for what a run waits for", hint="give a function that is a tool: @app.tool")
 
 
-class _Config(durable.RoleBasedOperationConfig[CallOptions]):
+class _UnitOptions(durable.RoleBasedOperationConfig[CallOptions]):
     def __init__(self, durability: RefoldDurability[Any]) -> None:
         super().__init__(model={}, event={}, capability={}, tool={}, resolve_tool=durability._resolve_tool)
         self._base = durability._base_options
@@ -365,12 +365,12 @@ class _Config(durable.RoleBasedOperationConfig[CallOptions]):
         return self._base(operation_id)
 
 
-def _requires(definition: ToolDefinition) -> bool:
+def _demands_approval(definition: ToolDefinition) -> bool:
     own = (definition.metadata or {}).get(WORD)
     return isinstance(own, Mapping) and own.get("approval") == "required"
 
 
-def _metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
+def _metadata_of(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
     metadata = dict(tool.metadata or {})
     for capability in leaf_capabilities(agent.root_capability):
         if isinstance(capability, SetToolMetadata):
@@ -386,15 +386,15 @@ def _live_handler(handler: EventStreamHandler[Any] | None) -> EventStreamHandler
 
     async def tell(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
         if handler is not None:
-            await handler(ctx, _streamed(events))
+            await handler(ctx, _streamed_live(events))
             return
-        async for _ in _streamed(events):
+        async for _ in _streamed_live(events):
             pass
 
     return tell
 
 
-async def _streamed(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _streamed_live(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
     attempt = current_attempt()
     async for event in events:
         if attempt is not None and (part := _stream_part(event)) is not None:

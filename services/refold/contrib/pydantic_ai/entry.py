@@ -96,12 +96,12 @@ def _bind_durability(
     try:
         bound = RefoldDurability.from_agent(agent)
         called = name or (bound or durability or agent).name or agent.name or ""
-        return called, bound or _attached(agent, durability or RefoldDurability(), called, version)
+        return called, bound or _attached_durability(agent, durability or RefoldDurability(), called, version)
     except UserError as error:
         raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
 
 
-def _attached(
+def _attached_durability(
     agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
 ) -> RefoldDurability[Any]:
     durability = copy.copy(durability)
@@ -138,7 +138,7 @@ class ThinkingAgent(AgentDef):
     @cached_property
     def code(self) -> str:
         """Digest of the agent's code, model, settings, prompt and tools."""
-        functions = sorted(set(_planned(self.agent)), key=lambda unit: (unit.__module__, unit.__qualname__))
+        functions = sorted(set(_planner_functions(self.agent)), key=lambda unit: (unit.__module__, unit.__qualname__))
         for function in functions:
             scan.check(function, f"agent {self.name}")
         content = canonical.dumps(self.definition)
@@ -209,7 +209,7 @@ def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
     return bool(request.parts) and not any(again) and not begun.pending_messages
 
 
-def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
+def _planner_functions(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
     roots = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
     roots += [agent.model_settings, *leaf_capabilities(agent.root_capability)]
     for toolset in agent.toolsets:
@@ -218,17 +218,17 @@ def _planned(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
         toolset.apply(leaves.append)
         # One that is made for each step is made by executors.
         roots += [leaf.toolset_func for leaf in leaves if isinstance(leaf, DynamicToolset) and not leaf.per_run_step]
-    for function in _functions(roots):
+    for function in _functions_in(roots):
         if not function.__module__.startswith("pydantic_ai"):
             yield function
 
 
-def _functions(holder: Any) -> Iterator[FunctionType]:
+def _functions_in(holder: Any) -> Iterator[FunctionType]:
     if isinstance(holder, FunctionType):
         yield holder
     elif isinstance(holder, list | tuple):
         for element in holder:
-            yield from _functions(element)
+            yield from _functions_in(element)
     elif not isinstance(holder, str | type) and holder is not None:
         for name in ("function", "instruction", "output_function", "processor"):
-            yield from _functions(getattr(holder, name, None))
+            yield from _functions_in(getattr(holder, name, None))

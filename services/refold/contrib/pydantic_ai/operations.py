@@ -164,16 +164,16 @@ class UnitArguments:
     """Arguments of a unit. An edit cannot change the run's own part."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
-        self.what, self._schema = f"tool {name}", canonical.dumps(schema)
+        self._owner, self._schema = f"tool {name}", canonical.dumps(schema)
         self.names = tuple(schema.get("properties", ()))
 
     def load(self, text: str, secrets: Secrets | None = None) -> Wire:
         """Parse the arguments. **Raises** UsageError if they do not fit the function."""
         arguments = canonical.parse(text)
         if not isinstance(arguments, dict):
-            raise UsageError(f"{self.what}: its arguments are an object")
+            raise UsageError(f"{self._owner}: its arguments are an object")
         if reason := misfit(self._schema, {name: arguments[name] for name in arguments if not name.startswith("$")}):
-            raise UsageError(f"{self.what}: {reason}")
+            raise UsageError(f"{self._owner}: {reason}")
         return arguments
 
 
@@ -215,7 +215,7 @@ class ListedTools:
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
         self._handler, self._options = handler, options
-        self._tool = lru_cache(MOST_KNOWN)(self._declare)
+        self._tool = lru_cache(MOST_KNOWN)(self._make_tool)
 
     def declared(self) -> Sequence[ToolDef]:
         return ()
@@ -223,7 +223,7 @@ class ListedTools:
     def tool(self, name: str) -> ToolDef | None:
         return self._tool(name) if OperationTool.pattern.match(name) else None
 
-    def _declare(self, name: str) -> ToolDef:
+    def _make_tool(self, name: str) -> ToolDef:
         return OperationTool(name, partial(self._handler, name.removeprefix(self.prefix)), self._options)
 
 
@@ -247,20 +247,20 @@ class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
             raise UsageError(f"tool {tool.name} is to be called in another way by now", hint=hint)
         so_far = conversations(context)
         try:
-            step, result = await self._ask(tool, params, so_far)
+            step, result = await self._request_call(tool, params, so_far)
         except CallFailed as failed:
             if failed.fields["code"] != DEGRADE or so_far.cheaper or not self._models.cheaper:
                 raise results.as_raised(failed) from failed
             so_far.cheaper = True
             return await self(params, config=config)
-        output, spent = results.loaded(unit.operation_id, result)
+        output, spent = results.as_output(unit.operation_id, result)
         if spent is not None:
             params.ctx.usage.incr(spent)
         elif isinstance(unit.operation_id, durable.ToolsetCallToolId) and (call := params.ctx.tool_call_id):
             so_far.results[call] = step, result
         return unit.result_codec.load(output)
 
-    async def _ask(self, tool: ToolDef, params: Any, so_far: Conversations) -> tuple[int, Any]:
+    async def _request_call(self, tool: ToolDef, params: Any, so_far: Conversations) -> tuple[int, Any]:
         unit = self._operation
         metered = isinstance(unit.operation_id, _METERED)
         if metered and so_far.cheaper:

@@ -43,25 +43,25 @@ def checked_options(options: Mapping[str, Any] | None, subject: str) -> CallOpti
     return cast(CallOptions, dict(options))
 
 
-def usual(operation: durable.DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
+def default_options(operation: durable.DurableOperationId, model: CallOptions, tools: CallOptions) -> CallOptions:
     """Default options of a unit; an unknown unit may have acted on the world."""
     if isinstance(operation, durable.ModelRequestId | durable.ModelCompactMessagesId):
         return {"effect": "pure", "pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model}
     if isinstance(operation, durable.ModelCancelSuspendedResponseId):
         return {"pool": MODEL_POOL, "timeout": MODEL_TIMEOUT, **model, "effect": "keyed", "keyed_by": "arguments"}
     if isinstance(operation, _PURE):
-        return {**_without(tools, *_OF_EFFECT, "approval"), "effect": "pure"}
+        return {**_options_without(tools, *_OF_EFFECT, "approval"), "effect": "pure"}
     return tools
 
 
-def overridden(base: CallOptions, own: CallOptions) -> CallOptions:
-    """Options overridden by a tool's own. Another effect class drops the options of the former one."""
-    rest = _without(base, *_OF_EFFECT) if "effect" in own else base
+def with_own_options(base: CallOptions, own: CallOptions) -> CallOptions:
+    """Options with a tool's own in front. Another effect class drops the options of the former one."""
+    rest = _options_without(base, *_OF_EFFECT) if "effect" in own else base
     return {**rest, **own}
 
 
 _OF_EFFECT = ("effect", "key_window", "keyed_by")
 
 
-def _without(options: CallOptions, *names: str) -> CallOptions:
+def _options_without(options: CallOptions, *names: str) -> CallOptions:
     return cast(CallOptions, {name: value for name, value in options.items() if name not in names})

@@ -38,14 +38,14 @@ def check_length(input_json: str) -> None:
     messages = arguments.get("message_history")
     if not isinstance(messages, list):
         messages = []
-    parts = sum(map(_length, (arguments.get("prompt"), *messages)))
+    parts = sum(map(_count_parts, (arguments.get("prompt"), *messages)))
     if len(messages) > MOST_MESSAGES or parts > MOST_PARTS:
         text = f"the conversation is too long: it has {len(messages):,} messages of {parts:,} parts"
         most = f"{MOST_MESSAGES:,} of {MOST_PARTS:,} are the most"
         raise UsageError(f"{text}, and {most}", hint="sum up what came before", code="too_long")
 
 
-def _length(message: Any) -> int:
+def _count_parts(message: Any) -> int:
     if isinstance(message, dict):
         message = message.get("parts")
     if not isinstance(message, list):
@@ -66,7 +66,7 @@ async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> His
     """Conversation without such references and unanswered calls, with the agent's own system prompt."""
     if not history:
         return history
-    messages = [_without_state(message) for message in _cleaned(history)]
+    messages = [_without_provider_state(message) for message in _cleaned(history)]
     own = await agent.system_prompt_parts(deps=deps, message_history=messages)
     if not own:
         return messages
@@ -81,7 +81,7 @@ def _cleaned(messages: list[ModelMessage]) -> list[ModelMessage]:
         return sanitize_messages(messages)
 
 
-def _without_state(message: ModelMessage) -> ModelMessage:
+def _without_provider_state(message: ModelMessage) -> ModelMessage:
     if not isinstance(message, ModelResponse):
         return message
     details = {name: value for name, value in (message.provider_details or {}).items() if name not in _OF_PROVIDER}

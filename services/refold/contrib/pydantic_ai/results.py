@@ -40,7 +40,7 @@ _MOST = 3_000
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
     """Recorded result of a call: a unit's output with the usage of models in it."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
-        return {"response": _written(_brief(dumped)), USAGE: _used(dumped, model)}
+        return {"response": _writable(_without_empty_fields(dumped)), USAGE: _usage_of(dumped, model)}
     if not isinstance(operation, ToolsetCallToolId):
         return dumped
     if spent is not None and spent.has_values():
@@ -63,7 +63,7 @@ def in_base64(output: Any) -> Any:
     return output
 
 
-def loaded(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
+def as_output(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | None]:
     """Output of a unit, and its usage; the result of people, or of a test, is a tool's plain value."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
         return result["response"], None
@@ -74,7 +74,7 @@ def loaded(operation: DurableOperationId, result: Any) -> tuple[Any, RunUsage | 
     return result[UNIT], _RUN_USAGE.validate_python(result[USAGE]) if USAGE in result else None
 
 
-def _brief(response: dict[str, Any]) -> dict[str, Any]:
+def _without_empty_fields(response: dict[str, Any]) -> dict[str, Any]:
     fields = {name: value for name, value in response.items() if value is not None}
     fields["parts"] = [{name: value for name, value in part.items() if value is not None} for part in fields["parts"]]
     fields["usage"] = {name: value for name, value in (fields.get("usage") or {}).items() if value}
@@ -83,28 +83,28 @@ def _brief(response: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _written(response: dict[str, Any]) -> dict[str, Any]:
+def _writable(response: dict[str, Any]) -> dict[str, Any]:
     try:
         # A model may cut an emoji in half. A mark replaces the half: a paid response is not refused for that.
         orjson.dumps(response)
     except orjson.JSONEncodeError:
-        return cast(dict[str, Any], _mended(response))
+        return cast(dict[str, Any], _without_half_characters(response))
     return response
 
 
-def _mended(value: Any) -> Any:
+def _without_half_characters(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_mended(name): _mended(element) for name, element in value.items()}
-    return [_mended(element) for element in value] if isinstance(value, list) else value
+        return {_without_half_characters(name): _without_half_characters(element) for name, element in value.items()}
+    return [_without_half_characters(element) for element in value] if isinstance(value, list) else value
 
 
 def _is_wrapped(result: Any) -> bool:
     return isinstance(result, dict) and UNIT in result
 
 
-def _used(response: dict[str, Any], requested: str) -> dict[str, Any]:
+def _usage_of(response: dict[str, Any], requested: str) -> dict[str, Any]:
     usage, provider = response.get("usage") or {}, response.get("provider_name")
     # Prices know `provider:name`. Without a provider, as of a FunctionModel, they know the model that was reserved.
     model = f"{provider}:{response.get('model_name') or ''}" if provider else requested
@@ -123,7 +123,7 @@ def as_failure(error: Exception) -> RefoldError | None:
 
 
 def _model_failure(error: Exception, failed: list[exceptions.ModelAPIError]) -> RefoldError:
-    detail: dict[str, Any] = {"errors": [_dumped(part) for part in failed]}
+    detail: dict[str, Any] = {"errors": [_error_as_json(part) for part in failed]}
     if isinstance(error, exceptions.FallbackExceptionGroup):
         detail["group"] = error.message
     delays_s = [min(part.retry_after or 0.0, _LONGEST_S) for part in failed if _is_transient(part)]
@@ -139,7 +139,7 @@ def as_raised(failed: CallFailed) -> Exception:
         detail = json.loads(failed.fields.get("detail") or "{}")
         if "retry_model" in detail:
             return exceptions.RetryModelRequest(detail["retry_model"])
-        errors = [_loaded(fields) for fields in detail.get("errors", ())]
+        errors = [_error_from_json(fields) for fields in detail.get("errors", ())]
     except (KeyError, TypeError, ValueError):
         return failed
     if "group" in detail:
@@ -157,7 +157,7 @@ def _terminal(error: Exception, detail: dict[str, Any]) -> TerminalError:
     return TerminalError(text_of(error), code=type(error).__name__, detail=json.dumps(detail))
 
 
-def _dumped(error: exceptions.ModelAPIError) -> dict[str, Any]:
+def _error_as_json(error: exceptions.ModelAPIError) -> dict[str, Any]:
     http = isinstance(error, exceptions.ModelHTTPError)
     reduce: Any = exceptions.ModelHTTPError.__reduce__ if http else type(error).__reduce__
     state = {name: value for name, value in error.__getstate__().items() if not name.startswith("_")}
@@ -169,7 +169,7 @@ def _dumped(error: exceptions.ModelAPIError) -> dict[str, Any]:
     return plain
 
 
-def _loaded(facts: dict[str, Any]) -> exceptions.ModelAPIError:
+def _error_from_json(facts: dict[str, Any]) -> exceptions.ModelAPIError:
     usual = exceptions.ModelHTTPError if facts["http"] else exceptions.ModelAPIError
     own = (candidate for candidate in _with_subclasses(usual) if candidate.__module__.startswith("pydantic_ai."))
     kind: Any = next((candidate for candidate in own if candidate.__name__ == facts["class"]), usual)

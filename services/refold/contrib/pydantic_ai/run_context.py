@@ -100,7 +100,7 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _ordered(value.model_dump(by_alias=True))
     if isinstance(value, RunUsage | UsageLimits | AnchoredEvidence):
-        fields = filterfalse(partial(_is_usual, value), dataclasses.fields(value))
+        fields = filterfalse(partial(_is_default, value), dataclasses.fields(value))
         return {field.name: _ordered(getattr(value, field.name)) for field in fields}
     if isinstance(value, Mapping):
         return {key: _ordered(element) for key, element in value.items()}
@@ -114,7 +114,7 @@ def _is_drawn(name: Any) -> bool:
     return isinstance(name, str) and name.startswith("<") and ":" in name
 
 
-def _is_usual(owner: Any, field: dataclasses.Field[Any]) -> bool:
+def _is_default(owner: Any, field: dataclasses.Field[Any]) -> bool:
     value = getattr(owner, field.name)
     if field.default_factory is not dataclasses.MISSING:
         return bool(value == field.default_factory())

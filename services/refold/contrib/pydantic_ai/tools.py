@@ -33,8 +33,8 @@ def app_tools(app: App, *names: str, toolset: str = "app") -> FunctionToolset[An
         if isinstance(tool, ServerTool):
             hint = "give the agent toolsets=[mcp_tools(server)] of refold.contrib.pydantic_ai"
             raise UsageError(f"{name} is a tool of the MCP server {tool.server.name}", hint=hint)
-        offered = _offered(name)
-        app_toolset.add_tool(Tool.from_schema(_caller(name), offered, tool.description, tool.schema()))
+        offered = _name_for_models(name)
+        app_toolset.add_tool(Tool.from_schema(_body_calling(name), offered, tool.description, tool.schema()))
         app_toolset.tools[offered].metadata = {WORD: False}
     return app_toolset
 
@@ -65,8 +65,8 @@ class ServerTools(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         if self._listed is None:
-            listed = await self._server.tools(_running(f"the MCP server {self._server.name} is asked"))
-            self._listed = {_offered(name): tool for name, tool in listed.items()}
+            listed = await self._server.tools(_current_run(f"the MCP server {self._server.name} is asked"))
+            self._listed = {_name_for_models(name): tool for name, tool in listed.items()}
         return {
             name: ToolsetTool(
                 toolset=self,
@@ -96,19 +96,19 @@ class ServerTools(AbstractToolset[Any]):
         return output.text if all(part.get("type") == "text" for part in output.content) else output.content
 
 
-def _offered(name: str) -> str:
+def _name_for_models(name: str) -> str:
     return _UNFIT.sub("_", name)
 
 
-def _running(action: str) -> Context:
+def _current_run(action: str) -> Context:
     if (context := current()) is None:
         raise UsageError(f"{action} outside a run", hint="start a run of the agent")
     return context
 
 
-def _caller(name: str) -> Any:
+def _body_calling(name: str) -> Any:
     async def call(**arguments: Any) -> Any:
-        context = _running(f"tool {name} of the app is called")
+        context = _current_run(f"tool {name} of the app is called")
         try:
             pending = context.call_with(name, arguments)
         except UsageError as error:

@@ -91,7 +91,7 @@ class ModelTransport(durable.ParameterTransport[durable.ModelRequestParams, Wire
         """Arguments that build on earlier requests of the run."""
         run = self._contexts.dump(params.run_context)
         settings = as_json(params.model_settings, "the model's settings")
-        return so_far.request(params, run, lambda: _parameters(params.model_request_parameters), settings)
+        return so_far.request(params, run, lambda: _parameters_as_json(params.model_request_parameters), settings)
 
     def dump(self, params: durable.ModelRequestParams) -> Wire:
         return self.prepare(params, Conversations()).arguments
@@ -123,7 +123,7 @@ class RefoldTransports(durable.ParameterTransports):
                 "model": params.model_id,
                 "messages": [dump_message(message) for message in request.messages],
                 "settings": as_json(request.model_settings, "the model's settings"),
-                "parameters": _parameters(request.model_request_parameters),
+                "parameters": _parameters_as_json(request.model_request_parameters),
                 "streaming": request.streaming,
                 "instructions": params.instructions,
                 OF_RUN: self._contexts.dump(params.run_context),
@@ -294,7 +294,7 @@ def why_unfit(args: dict[str, Any]) -> str:
     return ""
 
 
-def _parameters(parameters: ModelRequestParameters) -> Wire:
+def _parameters_as_json(parameters: ModelRequestParameters) -> Wire:
     wire: Wire = as_json(_PARAMETERS.dump_python(parameters), "the definition of a tool")
     for kind in ("function_tools", "output_tools"):
         for tool in wire.get(kind) or ():

@@ -100,10 +100,10 @@ def hint_for_event(event: str, args: tuple[Any, ...]) -> str | None:
     # An import under way writes its bytecode; and a number is a file that was opened, and judged, before.
     if "__pycache__" in str(args[0]) or isinstance(args[0], int):
         return None
-    return hint if event != "open" or _writes(args[1], args[2]) else None
+    return hint if event != "open" or _opens_for_writing(args[1], args[2]) else None
 
 
-def _writes(mode: Any, flags: Any) -> bool:
+def _opens_for_writing(mode: Any, flags: Any) -> bool:
     if isinstance(mode, str):
         return not set(mode).isdisjoint("wax+")
     return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))

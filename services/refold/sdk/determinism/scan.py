@@ -61,7 +61,7 @@ def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
 def attributes_of(function: FunctionType, names: Collection[str]) -> Iterator[str]:
     """Attributes of local variables with these names (`wait_for` of `ctx.wait_for`), as far as bytecode shows them."""
     before = ""
-    for op, name, _, _ in chain.from_iterable(map(_plain, codes_of(function.__code__))):
+    for op, name, _, _ in chain.from_iterable(map(_instructions, codes_of(function.__code__))):
         if op in _ATTRIBUTE and before in names:
             yield name
         before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
@@ -93,7 +93,7 @@ def _loads_of(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     load: _Load | None = None
     before = holder = ""
     methods = _path_methods(function, code)
-    for op, name, arg, line in _plain(code):
+    for op, name, arg, line in _instructions(code):
         if load is not None:
             if op in _ATTRIBUTE and scope.attribute(load, name, called=_is_method(op, arg)):
                 continue
@@ -131,7 +131,7 @@ def _is_callee(op: str, arg: int, before: str) -> bool:
     return before == _NULL_BEFORE or (op == "LOAD_GLOBAL" and bool(arg & 1))
 
 
-def _plain(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
+def _instructions(code: CodeType) -> Iterator[tuple[str, str, int, int]]:
     """Instructions as (operation, name, argument, line), one load or store each."""
     for step in dis.get_instructions(code):
         if step.opname in ("EXTENDED_ARG", "CACHE", "NOP"):

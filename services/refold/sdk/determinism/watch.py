@@ -36,7 +36,7 @@ def watching() -> AbstractContextManager[None]:
     if not _INSTALLED.is_set():
         _INSTALLED.set()
         # Python cannot remove a hook: it stays, at less than a microsecond per reported event of any thread.
-        sys.addaudithook(_object)
+        sys.addaudithook(_refuse_effect)
     return _Switched(True)
 
 
@@ -45,7 +45,7 @@ def unwatched() -> AbstractContextManager[None]:
     return _Switched(False)
 
 
-def _object(event: str, args: tuple[Any, ...], thread: _Thread = _THREAD) -> None:
+def _refuse_effect(event: str, args: tuple[Any, ...], thread: _Thread = _THREAD) -> None:
     if event not in EVENTS or not thread.watched:  # each turn of code reports some that are nothing
         return
     hint = hint_for_event(event, args)
