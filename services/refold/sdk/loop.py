@@ -177,6 +177,7 @@ class Loop(_LOOP):  # type: ignore[misc]
             self.steps.ask(intent)
 
     def passed(self) -> bool:
+        """True if recorded history goes past this place of the code."""
         return self.moment.recorded or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:

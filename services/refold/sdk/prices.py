@@ -39,6 +39,8 @@ class Price:
 
 
 class Prices:
+    """Price list of an app: its own table, then `genai-prices` once loaded."""
+
     def __init__(self, own: Mapping[str, Price]) -> None:
         self.own = dict(own)
         self._price: Callable[..., Decimal | None] | None = None

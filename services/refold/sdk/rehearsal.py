@@ -21,6 +21,8 @@ class Past(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
+    """Place that code reaches at the end of a history."""
+
     steps: int  # number of steps that the code has requested
     over: bool  # the code has returned, or raised the `error`
     error: BaseException | None = None

@@ -76,7 +76,7 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:
-    """Values of the enclosing functions' variables that a function uses, by name."""
+    """Variables of enclosing functions that a function uses, by name."""
     values: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # the cell is still empty: a function that names itself, and is being decorated

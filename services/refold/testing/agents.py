@@ -207,7 +207,7 @@ class AgentRun(RunRead):
         keep_records(self.records, path)
 
     def deliver(self, message: Input) -> None:
-        """Give the run a message of another run, if its state permits."""
+        """Give the run a message of another one."""
         if isinstance(self._decide(message), list):
             self._take(message)
 
@@ -283,6 +283,7 @@ class AgentRun(RunRead):
         raise stall.error or RefoldError(stall.message, code=stall.reason)
 
     def _check_with_fresh_code(self) -> None:
+        """Kill the planner if this is the boundary, and compare fresh code with the history."""
         if self._boundary == Boundary("planner", sum(run.entries for run in self._family.runs.values())):
             self._runner.forget_all()
         checks = self._boundary is None or self.state.over

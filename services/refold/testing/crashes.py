@@ -153,6 +153,8 @@ def crash_matrix(
 
 
 class _EffectCounter:
+    """Effects of a run, by the idempotency keys of its calls."""
+
     def __init__(self, app: App, scripts: Scripts, effects: Callable[[], int] | None) -> None:
         self._app, self._effects = app, effects
         self._scripts = {app.find(named).name: script for named, script in scripts.items()}

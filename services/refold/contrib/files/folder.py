@@ -32,7 +32,7 @@ FileKind = Literal["file", "folder", "other"]
 
 
 class FileText(BaseModel):
-    """Text of a file. A later write gives this `digest`, and is refused if the file has changed since."""
+    """Text of a file. A write with this `digest` is refused if the file has changed since."""
 
     path: str
     text: str
@@ -62,7 +62,7 @@ class Paths(BaseModel):
 
 
 class Hit(BaseModel):
-    """Line of a file that has the text of a search; the first `line` is 1."""
+    """Line that has the text of a search; the first `line` is 1."""
 
     path: str
     line: int
@@ -77,14 +77,14 @@ class Hits(BaseModel):
 
 
 class Written(BaseModel):
-    """Result of a write or an edit: the file, with the digest of its new content."""
+    """Result of a write or an edit, with the digest of the new content."""
 
     path: str
     digest: str
 
 
 class _Visited(NamedTuple):
-    """A file met by a `Walk`: its path, and the descriptor of its open folder."""
+    """A file of a `Walk`, and the descriptor of its open folder."""
 
     parts: Parts
     folder: int
@@ -238,7 +238,7 @@ def content_digest(data: bytes) -> str:
 
 
 def _has_edit(text: str, before: str, after: str, expect: str) -> bool:
-    """True if this edit made the text: reversed at some place, it gives the file with digest `expect`."""
+    """True if the text, with this edit reversed at some place, has the digest `expect`."""
     place = text.find(after)
     for _ in range(AFTERS):
         if place < 0:
@@ -262,7 +262,6 @@ def _entries_of(folder: int, jail: Jail) -> Iterator[InFolder]:
 
 
 def _refuse_changed(path: str, now: str, expect: str) -> None:
-    """**Raises** TerminalError if the digests differ: another write came after the caller's read."""
     if now != expect:
         reason = "is not what it was when it was looked at" if expect else "is there already"
         raise TerminalError(f"{path} {reason}", hint="read it again, and decide anew")
@@ -276,7 +275,6 @@ def _decoded(path: str, data: bytes) -> str:
 
 
 def _write_atomically(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    """Write a draft, and rename it to the file's name. **Raises** NotDone."""
     # A fixed name: the next write removes the draft of a crashed one, under the same lock.
     draft = f".{name}.draft"
     try:
@@ -309,7 +307,7 @@ def split_pattern(pattern: str) -> tuple[str, ...]:
 
 
 def path_fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """True if a path matches a pattern of `split_pattern`."""
+    """True if a path matches a split pattern."""
     # Positions in the pattern after each name: linear, where backtracking could take exponential time.
     reached = {0} | _after_any(names, 0)
     for name in parts:
@@ -324,7 +322,7 @@ def path_fits(parts: tuple[str, ...], names: tuple[str, ...]) -> bool:
 
 
 def _after_any(names: tuple[str, ...], place: int) -> set[int]:
-    """Positions in a pattern behind each `**` from `place` on, which may match no folder."""
+    """Positions behind each `**` from `place` on, which may match no folder."""
     places = set[int]()
     while place < len(names) and names[place] == _ANY:
         place += 1
@@ -334,5 +332,4 @@ def _after_any(names: tuple[str, ...], place: int) -> set[int]:
 
 @lru_cache(maxsize=256)
 def _name_matcher(name: str) -> Callable[[str], object]:
-    """Matcher of one name of a pattern, as `*.py`."""
     return re.compile(translate(name)).match

@@ -1,5 +1,5 @@
 """Confines paths to one folder, even while other processes move files: each name is opened relative to its open folder,
-without following links, so the checked file is the used one."""
+and no link is followed."""
 
 import errno
 import fcntl
@@ -69,7 +69,6 @@ class Jail:
 
     @contextmanager
     def inner(self, folder: int, name: str) -> Iterator[int]:
-        """Descriptor of a folder in an open one. **Raises** TerminalError."""
         opened = self._open_inner(folder, name, make=False)
         try:
             yield opened
@@ -136,7 +135,7 @@ class MissingError(TerminalError):
 
 
 def _refusal(name: str, error: OSError) -> TerminalError:
-    """Error of a tool for a path that the system does not open."""
+    """Error for a path that cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return MissingError(f"there is no {name!r}", hint="list the folder")
     if error.errno in _LINKED:

@@ -1,5 +1,5 @@
-"""Connection of an executor's process to an MCP server, opened by a call, also after a loss, and held by its own task.
-Only executors import it, at first use: the package is large."""
+"""Connection of an executor's process to an MCP server. Only executors import it, at first use: the package is
+large."""
 
 import asyncio
 import json
@@ -56,8 +56,8 @@ class UnansweredError(RefoldError):
 
 
 class ServerLink:
-    """Connection of an executor to one server by a transport, `way`. `hidden` are credentials, which its answers must
-    not carry into the log. **Units**: `give_up_s`, the timeout of a list of tools."""
+    """Connection to one server by a transport, `way`, opened by a call, also after a loss, and held by its own task.
+    `hidden` are credentials. **Units**: `give_up_s`, the timeout of a list of tools."""
 
     def __init__(self, name: str, way: Way, *, mode: str, give_up_s: float, hidden: frozenset[str]) -> None:
         self._name, self._way, self._mode = name, way, MODES[mode]
@@ -103,7 +103,7 @@ class ServerLink:
             self._disconnect()
 
     def _refuse_changed(self, outgoing: OutgoingCall, live: Manifest | None) -> None:
-        """**Raises** TerminalError if the server's present tool, `live`, is not the one that the agent has called."""
+        """**Raises** TerminalError if the server's present tool, `live`, is not the called one."""
         if live is None:
             message = f"{self._name} has no tool {outgoing.tool} any more"
             raise TerminalError(message, code="tool_gone", hint="ask for its tools again")
@@ -112,7 +112,7 @@ class ServerLink:
             raise TerminalError(message, code="manifest_changed", hint="ask for its tools again, and call it anew")
 
     async def _connect_and_list(self) -> tuple[Client, ToolList]:
-        """Client of an open connection, and the present list of tools. **Raises** NotDone, TerminalError."""
+        """Client of an open connection, and the present tools. **Raises** NotDone, TerminalError."""
         # Twice: a server that ended, or forgot its session, since the last call shows it only at the next request.
         for last in (False, True):
             client = await self._client()
@@ -149,7 +149,7 @@ class ServerLink:
             raise NotDone(f"cannot connect to {self._name}: {self._error_text(error)}", hint=hint) from None
 
     async def _hold_open(self, guard: Guard, ready: asyncio.Future[Client]) -> None:
-        """Task of a connection: open it, give its client to `ready`, and close it once the guard is over."""
+        """Task of a connection: open it for `ready`, and close it once the guard is over."""
         try:
             # The task that opened the connection must close it, and calls come and go.
             async with asyncio.timeout(AGREE_S) as limit:
@@ -215,7 +215,7 @@ def _request(outgoing: OutgoingCall) -> types.CallToolRequest:
 
 
 def _recorded(result: _Result) -> dict[str, Any]:
-    """Answer of a server as the result of a call: its content, or its questions with the state for the next call."""
+    """Answer of a server, or its questions, as the result of a call."""
     fields = finite(result.model_dump(by_alias=True, mode="json", exclude_none=True))
     if isinstance(result, types.InputRequiredResult):
         return {"asks": fields.get("inputRequests") or {}, "state": fields.get("requestState")}

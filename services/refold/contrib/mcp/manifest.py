@@ -35,14 +35,14 @@ class Manifest(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """Tool of a server that agents cannot call, with the reason."""
+    """Tool that agents cannot call, with the reason."""
 
     name: str
     why: str
 
 
 class ToolList(TypedDict):
-    """Result of a list call: the server's tools at that time. `instructions` are the server's, for a model."""
+    """Result of a list call: the tools at that time, and the server's instructions for a model."""
 
     protocol: str
     instructions: str

@@ -294,7 +294,7 @@ BodyFactory = Callable[[Mapping[str, Secret]], Callable[..., Coroutine[Any, Any,
 
 
 class ServerTool(ToolDef):
-    """A tool of an MCP server, or the one that lists them. Each attempt gets a body with the server's credentials."""
+    """A tool of an MCP server, or their lister. Each attempt has a body with the credentials."""
 
     def __init__(self, server: MCPServer, body_with: BodyFactory, function: FunctionType, **options: Any) -> None:
         self.server, self.body_with = server, body_with
@@ -342,7 +342,7 @@ def _call_body(server: MCPServer, name: str, credentials: Mapping[str, Secret]) 
 
 
 def _unanswerable(result: Mapping[str, Any]) -> str:
-    """Part of a server's questions that no people can answer, in words; empty if they can."""
+    """Part of a server's questions that no people can answer; empty without any."""
     questions: Mapping[str, Any] = result["asks"]
     for question in questions.values():
         if question.get("method") != "elicitation/create":

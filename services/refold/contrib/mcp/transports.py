@@ -84,7 +84,6 @@ class Guard:
             self._unanswered -= 1
 
     def declare_forms(self, request: JSONRPCRequest) -> None:
-        """Declare in a request that people answer forms."""
         meta = (request.params or {}).get("_meta") or {}
         if (able := meta.get(CLIENT_CAPABILITIES_META_KEY)) is not None:
             # The package declares only its callbacks, and a callback would hold a call open while people think.
@@ -93,7 +92,7 @@ class Guard:
 
 
 class _GuardedStream:
-    """Stream of a connection whose messages its guard counts."""
+    """Stream whose messages a guard counts."""
 
     def __init__(self, guard: Guard, inner: Any) -> None:
         self._guard, self._inner = guard, inner
@@ -304,7 +303,7 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 
 async def _terminate(process: asyncio.subprocess.Process) -> None:
-    """End a server and all processes of its group: by its closed input, then SIGTERM, then SIGKILL."""
+    """End a server: close its input, then SIGTERM, then SIGKILL its group."""
     if process.stdin is not None:
         process.stdin.close()
     for number in (0, signal.SIGTERM):

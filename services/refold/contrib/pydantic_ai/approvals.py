@@ -80,16 +80,17 @@ def question_tool_name(agent: str, kind: str) -> str:
 
 
 async def without_answer(arguments: Wire, *rest: Any) -> Any:
+    """Body of the tools for questions and external calls, whose results people give."""
     raise TerminalError("it was approved, and has no answer: give one with `refold approval answer`", code="no_answer")
 
 
 def people_decision() -> Decision | None:
-    """Decision on the call whose attempt is running in this executor, if people had to decide."""
+    """Decision of people on the call that this executor runs, if any."""
     return attempt.decision if (attempt := current_attempt()) else None
 
 
 def with_edits(output: dict[str, Any], arguments: Wire, decision: Decision) -> dict[str, Any]:
-    """Tool's result with a notice for the model if people have edited the arguments."""
+    """Tool's result with a notice of arguments that people have edited."""
     if output["kind"] != "tool_return" or not _is_edited(decision):
         return output
     sent = canonical.dumps({name: value for name, value in arguments.items() if not name.startswith("$")})
@@ -186,6 +187,8 @@ def _runs_in_planner(leaf: toolsets.AbstractToolset[Any]) -> bool:
 
 
 def _true_on_error(condition: Required) -> Required:
+    """Condition that also holds if the original raises."""
+
     def check(ctx: tools.RunContext[Any], definition: tools.ToolDefinition, args: dict[str, Any]) -> bool:
         try:
             return bool(condition(ctx, definition, args))

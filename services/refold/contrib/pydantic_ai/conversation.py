@@ -72,6 +72,8 @@ class _Request:
 
 
 class _CachedMessage(NamedTuple):
+    """A message with its digest, valid while it is made of the same objects."""
+
     message: ModelMessage
     made_of: list[Any]
     digest: bytes
@@ -92,6 +94,7 @@ class Conversations:
     _cached: dict[str, tuple[list[_CachedMessage], list[bytes]]] = field(default_factory=dict)
 
     def request(self, params: ModelRequestParams, run: Wire, parameters: Callable[[], Wire], settings: Any) -> Prepared:
+        """Arguments of a request: its difference from an answered one with the same beginning."""
         fresh: dict[int, Wire] = {}
         digests = self._digests(run["run_id"], params.messages, fresh)
         base = self._longest_answered(run["run_id"], digests)
@@ -186,7 +189,7 @@ _OF: WeakKeyDictionary[Context, Conversations] = WeakKeyDictionary()
 
 
 def conversations(context: Context) -> Conversations:
-    # Execution begins at the top of the code, and so do its conversations.
+    """Conversations of a run, from the beginning of its code's execution."""
     return _OF.setdefault(context, Conversations())
 
 
@@ -210,7 +213,7 @@ def _begins_with(messages: list[ModelMessage], cached: Sequence[_CachedMessage])
 
 
 def _objects_of(messages: list[ModelMessage]) -> list[Any]:
-    # While these objects are the same, so is the text of the messages, which is not made again.
+    """Objects that messages are made of: while they are the same, so is the text."""
     objects: list[Any] = []
     for message in messages:
         objects += vars(message).values()

@@ -1,7 +1,7 @@
 """The durability engine of pydantic-ai, backed by the current run.
 
-Its waits, `RequestInput` and `wait_for_external_event` in a capability, are callbacks of the run: the holder of a token
-answers once, with the client or `refold run callback`. An executor hands the token out, in a call.
+Its waits, `RequestInput` and `wait_for_external_event` in a capability, are callbacks of the run, whose tokens executors
+hand out in calls.
 """
 
 import asyncio
@@ -228,6 +228,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
             self._bound_event_operation = self._bind_event_operation(self._backend)
 
     async def _approval_missing(self, unit: durable.ToolsetCallToolId, params: Any) -> str:
+        """Reason against a call without a decision; empty if it needs none."""
         leaf = self._toolsets_by_id[unit.toolset_id].wrapped
         definition = params.tool.tool_def if isinstance(leaf, FunctionToolset) else None
         if isinstance(leaf, DynamicToolset):
@@ -277,6 +278,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     def _options_of(
         self, unit: durable.DurableOperationId, metadata: Mapping[str, Any], tool: str, *, approval: bool = False
     ) -> CallOptions | Literal[False]:
+        """Options of a unit with those in a tool's metadata; False: it runs in the planner."""
         own = metadata.get(WORD)
         if own is False and approval:
             raise UsageError(f"{tool} requires an approval", hint=f"leave {WORD!r}: False out: people decide on calls")
@@ -347,7 +349,7 @@ async def _hand_out(contexts: ContextCodec, capability: RequestInput[Any], argum
 
 
 def _token_function(ask: AskFunction) -> Any:
-    """Function that hands out the token of a wait: an ask of `RequestInput`, or a tool."""
+    """Function that hands out the token of a wait."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner
@@ -357,6 +359,8 @@ def _token_function(ask: AskFunction) -> Any:
 
 
 class _UnitOptions(durable.RoleBasedOperationConfig[CallOptions]):
+    """Options of each unit, as pydantic-ai requests them."""
+
     def __init__(self, durability: RefoldDurability[Any]) -> None:
         super().__init__(model={}, event={}, capability={}, tool={}, resolve_tool=durability._resolve_tool)
         self._base = durability._base_options
@@ -395,6 +399,7 @@ def _live_handler(handler: EventStreamHandler[Any] | None) -> EventStreamHandler
 
 
 async def _streamed_live(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Pass events on, and send texts to live readers."""
     attempt = current_attempt()
     async for event in events:
         if attempt is not None and (part := _stream_part(event)) is not None:

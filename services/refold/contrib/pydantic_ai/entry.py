@@ -210,6 +210,7 @@ def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
 
 
 def _planner_functions(agent: Agent[Any, Any]) -> Iterator[FunctionType]:
+    """Author's functions that run in the planner."""
     roots = [agent._instructions, agent._system_prompt_functions, agent._output_validators, agent.output_type]
     roots += [agent.model_settings, *leaf_capabilities(agent.root_capability)]
     for toolset in agent.toolsets:

@@ -212,6 +212,8 @@ class ListedCall(Call):
 
 
 class ListedTools:
+    """Source of tools of one toolset, whose names only executors list."""
+
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
         self.prefix = f"{unit}:"
         self._handler, self._options = handler, options
@@ -228,6 +230,8 @@ class ListedTools:
 
 
 class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
+    """A unit in the planner: calling it makes a call of the unit's tool."""
+
     def __init__(self, operation: durable.DurableOperation[Any, Wire, Any], namer: RefoldNamer, models: Models) -> None:
         self._operation, self._namer, self._models = operation, namer, models
 

@@ -51,6 +51,8 @@ def mcp_tools(server: MCPServer, *, toolset: str = "") -> AbstractToolset[Any]:
 
 
 class ServerTools(AbstractToolset[Any]):
+    """Toolset of `mcp_tools`; lists the server's tools in each run."""
+
     def __init__(self, server: MCPServer, toolset: str) -> None:
         self._server, self._toolset = server, toolset
         self._listed: Mapping[str, RemoteTool] | None = None

@@ -82,13 +82,13 @@ class FunctionTransport(Transport[ParamsT]):
 
 
 class ModelTransport(durable.ParameterTransport[durable.ModelRequestParams, Wire]):
-    """Conversion of a request to a model into arguments, and back. Earlier messages are named by their calls."""
+    """Conversion of a request to a model into arguments, and back."""
 
     def __init__(self, contexts: ContextCodec) -> None:
         self._contexts = contexts
 
     def prepare(self, params: durable.ModelRequestParams, so_far: Conversations) -> Prepared:
-        """Arguments that build on earlier requests of the run."""
+        """Arguments that build on earlier requests."""
         run = self._contexts.dump(params.run_context)
         settings = as_json(params.model_settings, "the model's settings")
         return so_far.request(params, run, lambda: _parameters_as_json(params.model_request_parameters), settings)
@@ -287,6 +287,7 @@ def with_run(args: dict[str, Any], run: Wire) -> Wire:
 
 
 def why_unfit(args: dict[str, Any]) -> str:
+    """Reason against recording a model's arguments; empty without any."""
     try:
         canonical.dumps(with_run(args, {}))
     except (MalformedError, UsageError) as error:
