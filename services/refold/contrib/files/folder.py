@@ -110,7 +110,7 @@ class Walk:
             if entry.kind == "file":
                 yield _Visited((*parts, entry.name), folder)
             elif entry.kind == "folder" and self._left >= 0:
-                with suppress(TerminalError), self._jail.inner(folder, entry.name) as inner:
+                with suppress(TerminalError), self._jail.folder((entry.name,), above=folder) as inner:
                     yield from self._files_below(inner, (*parts, entry.name))
 
 

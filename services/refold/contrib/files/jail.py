@@ -55,22 +55,15 @@ class Jail:
         )
 
     @contextmanager
-    def folder(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
-        """Descriptor of a folder; `make` creates missing ones. **Raises** TerminalError, NotDone."""
-        opened = self._open_root()
+    def folder(self, parts: Parts, *, make: bool = False, above: int | None = None) -> Iterator[int]:
+        """Descriptor of a folder, below the open one `above` or the root; `make` creates missing ones. **Raises**
+        TerminalError, NotDone."""
+        opened = self._open_root() if above is None else os.dup(above)
         try:
             for name in parts:
                 inner = self._open_inner(opened, name, make=make)
                 os.close(opened)
                 opened = inner
-            yield opened
-        finally:
-            os.close(opened)
-
-    @contextmanager
-    def inner(self, folder: int, name: str) -> Iterator[int]:
-        opened = self._open_inner(folder, name, make=False)
-        try:
             yield opened
         finally:
             os.close(opened)
