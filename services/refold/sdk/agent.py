@@ -64,6 +64,7 @@ class AgentDef:
         self._shape = self._whole[1] if self._whole else self._arguments.shape
         self.draws = self._shape.form.drawn
         self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
+        self.result_json, self.read_result = self._result.dump, self._result.load
         scan.check(function, subject)
 
     def _check_limits(self, budget: object, retention: timedelta | None) -> None:
@@ -116,12 +117,6 @@ class AgentDef:
         _ = self.code  # scan again: its helpers may have been defined after it
         coroutine: Coroutine[Any, Any, Any] = self.function(context, **self._read(input_json))
         return coroutine
-
-    def result_json(self, value: Any) -> str:
-        return self._result.dump(value)
-
-    def read_result(self, text: str) -> Any:
-        return self._result.load(text)
 
     def schema(self) -> dict[str, Any]:
         return self._shape.schema

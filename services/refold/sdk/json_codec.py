@@ -206,10 +206,8 @@ class JsonCodec:
     def write(self, checked: Any, *, sparse: bool = False) -> str:
         """As `dump`, of a value that is of this type already."""
         if self.form.plain:
-            try:
+            with suppress(MalformedError):  # the comparison below finds the place
                 return canonical.dumps(checked)
-            except MalformedError:
-                pass  # the comparison below finds the place
         try:
             return self._compared(checked, sparse)
         except (MemoryError, UsageError):

@@ -113,19 +113,17 @@ def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> C
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
         if loop is None:
-            return original(self, record)
-        if loop.moment.replaying:
-            return None
-        leave(None)
-        # Handlers may open files and start threads, fail no run, and get each line once.
-        asyncio._set_running_loop(None)
-        try:
-            with watch.unwatched(), suppress(Exception):
-                original(self, record)
-        finally:
-            asyncio._set_running_loop(loop)
-            leave(loop)
-        return None
+            original(self, record)
+        elif not loop.moment.replaying:
+            leave(None)
+            # Handlers may open files and start threads, fail no run, and get each line once.
+            asyncio._set_running_loop(None)
+            try:
+                with watch.unwatched(), suppress(Exception):
+                    original(self, record)
+            finally:
+                asyncio._set_running_loop(loop)
+                leave(loop)
 
     return call
 

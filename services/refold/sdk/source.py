@@ -96,8 +96,6 @@ def _names(function: FunctionType) -> Iterator[str]:
 
 def _installed(name: str) -> str:
     for distribution in FRAMEWORKS[name]:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             return ".".join(re.findall(r"[0-9]+", metadata.version(distribution))[:2])
-        except metadata.PackageNotFoundError:
-            continue
     return ""

@@ -1,8 +1,4 @@
-"""The durability engine of pydantic-ai, backed by the current run.
-
-Its waits, `RequestInput` and `wait_for_external_event` in a capability, are callbacks of the run, whose tokens executors
-hand out in calls.
-"""
+"""The durability engine of pydantic-ai, backed by the current run. Its waits for external events are callbacks."""
 
 import asyncio
 import inspect
