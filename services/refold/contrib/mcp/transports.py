@@ -280,9 +280,7 @@ async def _close_after_exit(process: asyncio.subprocess.Process, replies: _Repli
 
 
 async def _send_requests(
-    process: asyncio.subprocess.Process,
-    requests: MemoryObjectReceiveStream[SessionMessage],
-    replies: _Replies,
+    process: asyncio.subprocess.Process, requests: MemoryObjectReceiveStream[SessionMessage], replies: _Replies
 ) -> None:
     assert process.stdin is not None, "it was asked for"
     try:

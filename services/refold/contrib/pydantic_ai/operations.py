@@ -274,8 +274,7 @@ class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
             prepared = cast(Transport[Any] | ModelTransport, unit.parameter_transport).prepare(params, so_far)
             if metered:
                 prepared.arguments[IDENTITY] = self._models.identity(params.model_id)
-            claimed = calls and params.ctx.tool_call_approved
-            claim = {CLAIM: True} if claimed else {}
+            claim = {CLAIM: True} if calls and params.ctx.tool_call_approved else {}
             text = canonical.dumps({**prepared.arguments, **claim})
         except (MalformedError, UsageError) as error:
             if calls and (why := why_unfit(params.tool_args)):
