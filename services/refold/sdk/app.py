@@ -134,12 +134,12 @@ class App:
         place, colon, name = target.rpartition(":")
         if not colon or "/" in name or "\\" in name:
             place, name = target, ""
-        module = _file(Path(place)) if place.endswith(".py") else _module(place)
+        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
         matches = {key: candidate for key, candidate in vars(module).items() if isinstance(candidate, App)}
         if name and name not in matches:
-            raise UsageError(f"{place} has no App named {name}", hint=f"there is {_list(matches)}")
+            raise UsageError(f"{place} has no App named {name}", hint=f"there is {_names_in_words(matches)}")
         if not name and len({id(candidate) for candidate in matches.values()}) != 1:
-            raise UsageError(f"which App of {place}?", hint=f"write {place}:NAME; there is {_list(matches)}")
+            raise UsageError(f"which App of {place}?", hint=f"write {place}:NAME; there is {_names_in_words(matches)}")
         return matches[name] if name else next(iter(matches.values()))
 
     @property
@@ -363,11 +363,11 @@ class App:
         return UsageError(f"app {self.name} has no {kind} {name}", hint=hint)
 
 
-def _file(path: Path) -> ModuleType:
+def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}", hint="give the path of a Python file, or package.module:app")
     path = path.resolve()
-    names = _names(path)
+    names = _module_names(path)
     # Without a package, `sys`: `import_module` refuses an empty name.
     with suppress(ImportError):  # its package may load it
         importlib.import_module(names[0].rpartition(".")[0] or "sys")
@@ -375,10 +375,10 @@ def _file(path: Path) -> ModuleType:
         if loaded is not None and Path(loaded.__file__ or "").resolve() == path:
             return loaded
     names = [name for name in names if name not in sys.modules] or [f"refold_app_{path.stem}"]
-    return _executed(path, names)
+    return _execute_file(path, names)
 
 
-def _executed(path: Path, names: list[str]) -> ModuleType:
+def _execute_file(path: Path, names: list[str]) -> ModuleType:
     spec = importlib.util.spec_from_file_location(names[0], path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file", hint="give one whose name ends in .py")
@@ -394,7 +394,7 @@ def _executed(path: Path, names: list[str]) -> ModuleType:
     return module
 
 
-def _names(path: Path) -> list[str]:
+def _module_names(path: Path) -> list[str]:
     """Module names by which an app or its subprocesses may import its file."""
     root = path.parent
     while (root / "__init__.py").is_file():
@@ -409,7 +409,7 @@ def _names(path: Path) -> list[str]:
     return list(dict.fromkeys(".".join(module) for module in parts))
 
 
-def _module(name: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -420,5 +420,5 @@ def _module(name: str) -> ModuleType:
         raise UsageError(f"there is no module {name}", hint="give package.module:app or path/file.py") from error
 
 
-def _list(names: dict[str, App]) -> str:
+def _names_in_words(names: dict[str, App]) -> str:
     return ", ".join(sorted(names)) or "none"

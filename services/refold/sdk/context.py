@@ -156,7 +156,7 @@ class Context:
         if reserve is not None and "reserve" in declared.arguments.names:
             kwargs, reserve = {**kwargs, "reserve": reserve}, None
         text = declared.canonical_args(*args, **kwargs)
-        return self._called(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+        return self._call_step(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
 
     def call_with(
         self,
@@ -174,9 +174,9 @@ class Context:
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
             raise UsageError(f"tool {declared.name}: its arguments are {arguments!r}", hint="give a mapping by name")
         text = declared.canonical_args(**arguments)
-        return self._called(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
+        return self._call_step(tool, text, retry=retry, timeout=timeout, label=label, reserve=reserve)
 
-    def _called(
+    def _call_step(
         self,
         tool: Callable[..., Any] | str,
         text: str,

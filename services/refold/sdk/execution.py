@@ -214,11 +214,11 @@ class Execution:
                 self._ending = live
                 _cancel(live)
             else:
-                self.end = self._judge(main)
+                self.end = self._end_of(main)
                 return
             self._drain()
 
-    def _judge(self, main: Task) -> Returned | Raised:
+    def _end_of(self, main: Task) -> Returned | Raised:
         if main.cancelled():
             return Raised(asyncio.CancelledError("the agent has cancelled itself"))
         if (error := main.exception()) is not None:

@@ -63,19 +63,19 @@ class WireForm:
             path = (*path, part["name"])
         own = part.get("config", config)
         node = {key: child if _OPAQUE.fullmatch(key) else self._walk(child, path, own) for key, child in part.items()}
-        self._note(kind, node)
+        self._note_traits(kind, node)
         if _masks(node.get("function")):
             self._refuse(path, "a secret is masked when it is written", "use refold.Secret: docs/guides/secrets.md")
-        return self._changed(kind, node, path, own)
+        return self._in_wire_form(kind, node, path, own)
 
-    def _note(self, kind: str, node: Node) -> None:
+    def _note_traits(self, kind: str, node: Node) -> None:
         self.plain &= _PLAIN.fullmatch(kind) is not None
         self.ordered |= kind in ("any", "list", "tuple", "generator", "deque")
         factory = node.get("default_factory")
         self.drawn |= kind.startswith("function") or bool(node.get("post_init") or node.get("custom_init"))
         self.drawn |= factory is not None and factory not in _CONSTANT
 
-    def _changed(self, kind: str, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Node:
+    def _in_wire_form(self, kind: str, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Node:
         if kind == "any":
             node.setdefault("serialization", _OPEN)
         elif kind in ("set", "frozenset"):
@@ -83,7 +83,7 @@ class WireForm:
         elif kind == "generator":  # or it is empty when it is read the second time
             node |= {"type": "list", "strict": False}
         elif kind == "bytes" and not config.keys() & {"ser_json_bytes", "val_json_bytes"}:
-            text: Any = core_schema.no_info_after_validator_function(_bytes_of, core_schema.str_schema())
+            text: Any = core_schema.no_info_after_validator_function(_bytes_from_text, core_schema.str_schema())
             read: Any = core_schema.chain_schema([text, node])
             node = dict(core_schema.json_or_python_schema(read, node, serialization=_BYTES))
         elif kind == "dict" and _NO_KEYS.fullmatch(keys := node.get("keys_schema", {}).get("type", "")):
@@ -91,10 +91,10 @@ class WireForm:
         elif kind in ("enum", "literal"):
             self._check_round_trips(node, path)
         elif kind.endswith("-field"):
-            self._field(node, path, config)
+            self._adapt_field(node, path, config)
         return node
 
-    def _field(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> None:
+    def _adapt_field(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> None:
         required = node["schema"]["type"] != "default" and node.get("required", True)
         if node.get("init_only") and required:
             self._refuse(path, "an InitVar is not part of the value", "give it a default, or make it a field")
@@ -103,10 +103,10 @@ class WireForm:
         if node.get("init") is False:  # it is made again by the reader
             node["serialization_exclude"] = True
         node.pop("serialization_alias", None)
-        if config.get("validate_by_alias") is not False and (alias := self._alias(node, path, config)):
+        if config.get("validate_by_alias") is not False and (alias := self._written_alias(node, path, config)):
             node["serialization_alias"] = alias
 
-    def _alias(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
+    def _written_alias(self, node: Node, path: tuple[str, ...], config: Mapping[str, Any]) -> Any:
         if not (reads := node.get("validation_alias")):
             return None
         paths = [[reads]] if isinstance(reads, str) else reads if isinstance(reads[0], list) else [reads]
@@ -135,30 +135,30 @@ def _masks(function: Any) -> bool:
     return getattr(function, "__module__", "") == "pydantic.types" and "secret" in function.__name__
 
 
-def _open(value: Any, handler: Any, info: Any) -> Any:
+def _note_open_value(value: Any, handler: Any, info: Any) -> Any:
     if isinstance(info.context, dict):  # ids of parts without a declared type, which arrive as JSON data
         info.context[id(value)] = value
     return handler(value)
 
 
-def _sorted(value: Any, handler: Any) -> Any:
+def _sorted_set(value: Any, handler: Any) -> Any:
     return sorted(handler(value), key=canonical.dumps)
 
 
-def _bytes_of(text: str) -> bytes:
+def _bytes_from_text(text: str) -> bytes:
     return b64decode(text.removeprefix(_BASE64), validate=True) if text.startswith(_BASE64) else text.encode()
 
 
-def _text_of(value: bytes) -> str:
+def _text_from_bytes(value: bytes) -> str:
     with suppress(UnicodeDecodeError):
         if not (text := value.decode()).startswith(_BASE64):
             return text
     return _BASE64 + b64encode(value).decode()
 
 
-_OPEN: Final = core_schema.wrap_serializer_function_ser_schema(_open, info_arg=True)
-_SORTED: Final = core_schema.wrap_serializer_function_ser_schema(_sorted, when_used="json")
-_BYTES: Final = core_schema.plain_serializer_function_ser_schema(_text_of, when_used="json")
+_OPEN: Final = core_schema.wrap_serializer_function_ser_schema(_note_open_value, info_arg=True)
+_SORTED: Final = core_schema.wrap_serializer_function_ser_schema(_sorted_set, when_used="json")
+_BYTES: Final = core_schema.plain_serializer_function_ser_schema(_text_from_bytes, when_used="json")
 
 _SCALARS: Final = (bool, str, bytes, int, float)
 _MISSING: Final = object()
@@ -174,7 +174,7 @@ class JsonCodec:
         self.owner, self._sparse = owner, sparse
         try:
             adapter = TypeAdapter(annotation)
-            self.schema: dict[str, Any] = _named(adapter.json_schema())  # a default may be infinite
+            self.schema: dict[str, Any] = _with_named_floats(adapter.json_schema())  # a default may be infinite
         except (PydanticUserError, NameError) as error:
             raise UsageError(f"{owner}: the type has no JSON form: {str(error).partition(chr(10))[0]}") from error
         self.form = WireForm(adapter.core_schema, owner)
@@ -201,7 +201,7 @@ class JsonCodec:
         except (MemoryError, UsageError):
             raise
         except Exception as error:
-            raise UsageError(f"{self.owner}: {_raised(error)}") from error
+            raise UsageError(f"{self.owner}: {_validator_error(error)}") from error
 
     def write(self, checked: Any, *, sparse: bool = False) -> str:
         """As `dump`, of a value that is of this type already."""
@@ -209,13 +209,13 @@ class JsonCodec:
             with suppress(MalformedError):  # the comparison below finds the place
                 return canonical.dumps(checked)
         try:
-            return self._compared(checked, sparse)
+            return self._written_and_compared(checked, sparse)
         except (MemoryError, UsageError):
             raise
         except (ValueError, RecursionError, MalformedError) as error:  # pydantic's errors are ValueErrors
             raise self._refused(error) from None
         except Exception as error:
-            raise UsageError(f"{self.owner}: {_raised(error)}") from error
+            raise UsageError(f"{self.owner}: {_validator_error(error)}") from error
 
     def load(self, text: str, secrets: Secrets | None = None) -> Any:
         """Return the value of a JSON text; `secrets` collects its secrets. **Raises** UsageError for another type."""
@@ -226,28 +226,28 @@ class JsonCodec:
         except MemoryError:
             raise
         except Exception as error:
-            raise UsageError(f"{self.owner}: {_raised(error)}") from error
+            raise UsageError(f"{self.owner}: {_validator_error(error)}") from error
 
     def means(self, text: str, other: str) -> bool:
         """True if two texts are read as the same value, though an older version may have written one."""
         try:
-            return _text(self._full(self.load(text))) == _text(self._full(self.load(other)))
+            return _wire_text(self._as_wire(self.load(text))) == _wire_text(self._as_wire(self.load(other)))
         except (UsageError, MalformedError, ValueError, RecursionError):
             return False
 
-    def _full(self, value: Any, open_: dict[int, Any] | None = None) -> Any:
+    def _as_wire(self, value: Any, open_: dict[int, Any] | None = None) -> Any:
         return self._plain(value, **_AS_JSON, context=open_)
 
-    def _compared(self, value: Any, sparse: bool) -> str:
+    def _written_and_compared(self, value: Any, sparse: bool) -> str:
         open_: dict[int, Any] = {}
-        wire = full = self._full(value, open_)
+        wire = full = self._as_wire(value, open_)
         if sparse and (few := self._plain(value, **_AS_JSON, exclude_unset=True)) != full:
             with suppress(ValidationError):  # its tag of a union was left out, say
-                wire = _with_drawn_kept(full, few, self._full(self._check_json(_text(few))))
-        text = _text(wire)
+                wire = _without_unset(full, few, self._as_wire(self._check_json(_wire_text(few))))
+        text = _wire_text(wire)
         read = self._check_json(text)
         _compare(value, read, open_, ())
-        if _text(again := self._full(read)) != _text(full):
+        if _wire_text(again := self._as_wire(read)) != _wire_text(full):
             _compare(full, again, {}, ())
         return text
 
@@ -346,7 +346,7 @@ def reasons(error: ValidationError) -> str:
     return "; ".join(lines) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
 
 
-def _raised(error: BaseException) -> str:
+def _validator_error(error: BaseException) -> str:
     return f"its validator raised {type(error).__name__}: {text_of(error)}"
 
 
@@ -402,11 +402,11 @@ def _refuse_unordered(sent: Any, checked: Any, path: tuple[Any, ...]) -> None:
 def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...]) -> None:
     """Refuse a value that arrives changed. `open_`: ids of parts without a declared type, which arrive as JSON data."""
     if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
-        if not _same(sent, read):
+        if not _same_scalar(sent, read):
             raise _Lost(path)
     elif id(sent) in open_:
         _refuse_unfit(sent, path)
-    elif not _alike(sent, read):
+    elif not _same_kind(sent, read):
         raise _Lost(path, f"a {type(sent).__name__} would arrive as a {type(read).__name__}")
     elif (sent_parts := _parts(sent)) is None or (read_parts := _parts(read)) is None:
         if sent != read:
@@ -424,11 +424,11 @@ def _refuse_unset(sent: Any, read: Any, path: tuple[Any, ...]) -> None:
         raise _Lost((*path, min(unset)), "it is not written, and would be missing")
 
 
-def _same(sent: Any, read: Any) -> bool:
+def _same_scalar(sent: Any, read: Any) -> bool:
     return (sent == read and isinstance(sent, bool) == isinstance(read, bool)) or (sent != sent and read != read)
 
 
-def _alike(sent: Any, read: Any) -> bool:
+def _same_kind(sent: Any, read: Any) -> bool:
     # A Sequence arrives as a list, and a Mapping as a dict.
     sequences = type(sent) is tuple and type(read) is list
     return type(sent) is type(read) or sequences or (isinstance(sent, Mapping) and type(read) is dict)
@@ -445,27 +445,27 @@ def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
         _refuse_unfit(part, (*path, name))
 
 
-def _with_drawn_kept(full: Any, few: Any, again: Any) -> Any:
+def _without_unset(full: Any, few: Any, again: Any) -> Any:
     kinds = {type(full), type(few), type(again)}
     if kinds == {dict}:
         # A drawn default keeps its value: reading would draw another.
-        filled = {n: _with_drawn_kept(full[n], few[n], again.get(n)) for n in full if n in few}
+        filled = {n: _without_unset(full[n], few[n], again.get(n)) for n in full if n in few}
         return {n: filled.get(n, part) for n, part in full.items() if n in few or again.get(n, _MISSING) != part}
     if kinds == {list} and len(full) == len(again):
-        return [_with_drawn_kept(*parts) for parts in zip(full, few, again, strict=True)]
+        return [_without_unset(*parts) for parts in zip(full, few, again, strict=True)]
     return few if full == again else full
 
 
-def _text(wire: Any) -> str:
+def _wire_text(wire: Any) -> str:
     try:
         return canonical.dumps(wire)
     except MalformedError:
-        return canonical.dumps(_named(wire))
+        return canonical.dumps(_with_named_floats(wire))
 
 
-def _named(wire: Any) -> Any:
+def _with_named_floats(wire: Any) -> Any:
     if isinstance(wire, float) and not math.isfinite(wire):
         return "NaN" if wire != wire else "Infinity" if wire > 0 else "-Infinity"
     if isinstance(wire, dict):
-        return {name: _named(part) for name, part in wire.items()}
-    return [_named(part) for part in wire] if isinstance(wire, list) else wire
+        return {name: _with_named_floats(part) for name, part in wire.items()}
+    return [_with_named_floats(part) for part in wire] if isinstance(wire, list) else wire

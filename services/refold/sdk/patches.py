@@ -60,14 +60,14 @@ def install() -> None:
         # All that draws from the module's own generator, in any version of Python; `seed` and its state stay its own.
         if getattr(original, "__self__", None) is random._inst and name not in ("seed", "getstate", "setstate"):
             setattr(random, name, _drawn(original, name))
-    random.Random.seed = _seeded(random.Random.seed)  # type: ignore[method-assign]
+    random.Random.seed = _seeding_from_run(random.Random.seed)  # type: ignore[method-assign]
     # A library that tries again, or waits, by any of these clocks does the same in a replay.
     for name in ("time", "monotonic", "perf_counter"):
         setattr(time, name, _on_loop_clock(getattr(time, name), Loop.time))
         setattr(time, f"{name}_ns", _on_loop_clock(getattr(time, f"{name}_ns"), _nanoseconds))
     logging.Logger.callHandlers = _outside(logging.Logger.callHandlers)  # type: ignore[method-assign]
     if sys.version_info < (3, 12):  # later versions report threads to the watch
-        threading._start_new_thread = _threadless(threading._start_new_thread)  # type: ignore[attr-defined]
+        threading._start_new_thread = _refusing_threads(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
         _order_scopes(sys.modules[_ANYIO])
     else:
@@ -99,7 +99,7 @@ def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 # `random.Random()` reads the operating system below `os.urandom`, where no patch reaches.
-def _seeded(original: Callable[..., None]) -> Callable[..., None]:
+def _seeding_from_run(original: Callable[..., None]) -> Callable[..., None]:
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         loop = _THREAD.loop
         original(self, loop.random_at(_caller()).getrandbits(256) if a is None and loop is not None else a, version)
@@ -128,7 +128,7 @@ def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> C
     return call
 
 
-def _threadless(original: Callable[..., int]) -> Callable[..., int]:
+def _refusing_threads(original: Callable[..., int]) -> Callable[..., int]:
     def start(*args: Any, **options: Any) -> int:
         if _THREAD.loop is not None:
             raise UsageError("an agent did something that a replay would do again (a thread)", hint=CONCURRENCY)

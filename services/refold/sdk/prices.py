@@ -30,11 +30,11 @@ class Price:
                 dollars(price, f"Price({name}=...)")
 
     def of(self, fresh: int, output: int, read: int, written: int) -> Decimal:
-        rates = (self.input, self.output, self._cached(self.cache_read), self._cached(self.cache_write))
+        rates = (self.input, self.output, self._cache_rate(self.cache_read), self._cache_rate(self.cache_write))
         counts = (max(0, fresh - read - written), output, read, written)
         return sum((Decimal(rate) * count for rate, count in zip(rates, counts, strict=True)), Decimal()) / 1_000_000
 
-    def _cached(self, rate: Decimal | str | int | None) -> Decimal | str | int:
+    def _cache_rate(self, rate: Decimal | str | int | None) -> Decimal | str | int:
         return self.input if rate is None else rate
 
 

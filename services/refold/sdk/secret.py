@@ -56,7 +56,7 @@ class Secret:
     @staticmethod
     def only(*names: str) -> Any:
         """Annotation of a parameter for these names alone: `key: Annotated[Secret, Secret.only("stripe_key")]`."""
-        return _Only(tuple(Secret(name).name for name in names))
+        return _NamedSecrets(tuple(Secret(name).name for name in names))
 
     def __repr__(self) -> str:
         return f"Secret({self.name!r})"
@@ -78,7 +78,7 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
-class _Only:
+class _NamedSecrets:
     names: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, __: GetCoreSchemaHandler) -> core_schema.CoreSchema:

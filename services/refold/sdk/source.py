@@ -28,29 +28,29 @@ def code_version(functions: Iterable[FunctionType]) -> str:
     """Digest of functions' code, 16 hex digits, equal in every process that runs the same source."""
     digest = blake2b(digest_size=8)
     for function in functions:
-        digest.update(_text(function).encode())
+        digest.update(_source_text(function).encode())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _text(function: FunctionType) -> str:
+def _source_text(function: FunctionType) -> str:
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):  # typed at a prompt, or shipped without source
-        return _code(function.__code__)
+        return _code_text(function.__code__)
 
 
-def _code(code: CodeType) -> str:
-    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return f"{code.co_name} {code.co_code.hex()} {code.co_names} {constants}"
 
 
 def foundation(functions: Iterable[FunctionType]) -> tuple[str, ...]:
     """Minor versions of Python and of the frameworks that the functions' modules use, `anyio4.12`."""
     # Patch releases do not count, or each would stall all runs; a comparison with history detects their changes.
-    used = {name.partition(".")[0] for function in functions for name in _names(function)}
+    used = {name.partition(".")[0] for function in functions for name in _modules_used(function)}
     used |= {"anyio"} if used & {"pydantic_ai", "agents"} else set()  # they are built on it
-    versions = ((name, _installed(name)) for name in FRAMEWORKS if name in used)
+    versions = ((name, _minor_version(name)) for name in FRAMEWORKS if name in used)
     python = f"py{sys.version_info.major}.{sys.version_info.minor}"
     return python, *(f"{name}{version}" for name, version in versions if version)
 
@@ -84,7 +84,7 @@ def closure_of(function: FunctionType) -> dict[str, Any]:
     return values
 
 
-def _names(function: FunctionType) -> Iterator[str]:
+def _modules_used(function: FunctionType) -> Iterator[str]:
     for code in codes_of(function.__code__):
         yield from (step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
     for symbol in list(function.__globals__.values()):
@@ -94,7 +94,7 @@ def _names(function: FunctionType) -> Iterator[str]:
             yield (symbol if isinstance(symbol, type | FunctionType) else type(symbol)).__module__ or ""
 
 
-def _installed(name: str) -> str:
+def _minor_version(name: str) -> str:
     for distribution in FRAMEWORKS[name]:
         with suppress(metadata.PackageNotFoundError):
             return ".".join(re.findall(r"[0-9]+", metadata.version(distribution))[:2])

@@ -248,7 +248,7 @@ class AgentRun(RunRead):
         """Process an input as a planner does: it causes one entry of the history."""
         verdict = self._decide(cause)
         assert isinstance(verdict, list), f"only what is due is given: {verdict}"
-        entry, record, self.state = self._written(verdict)
+        entry, record, self.state = self._write_entry(verdict)
         self.records.append(record)
         self.events += entry.events
         signals: list[RunSignal] = []
@@ -269,7 +269,7 @@ class AgentRun(RunRead):
             if self._boundary is None:
                 check_other_seed(self.app, [(run.agent, run.records) for run in self._family.runs.values()])
 
-    def _written(self, verdict: list[Event]) -> WrittenEntry:
+    def _write_entry(self, verdict: list[Event]) -> WrittenEntry:
         by = "test", len(self.events).to_bytes(16, "big")
         try:
             written = self._runner.take(self.state, verdict, self.now_ms, by=by)

@@ -126,7 +126,7 @@ def crash_matrix(
         try:
             drive(run)
         except Exception:
-            if not _doubts(run):  # its next step may depend on a call that waits for people
+            if not _doubted_calls(run):  # its next step may depend on a call that waits for people
                 raise
         finally:
             run.executors.close()
@@ -140,7 +140,7 @@ def crash_matrix(
     for boundary in _boundaries(calm):
         run, counted = case(boundary)
         report.doubts.update(relative.state.call(step).tool for relative in run.family for step in relative.doubts)
-        report.astray += ((boundary, problem) for problem in _astray(run, calm))
+        report.astray += ((boundary, problem) for problem in _wrong_results(run, calm))
         for again in counted.beyond(expected, boundary):
             place = (again.tool, again.step, again.call)
             first = worst.get(place, again)
@@ -244,8 +244,8 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
     return inspect.signature(function).parameters
 
 
-def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
-    usual = _doubts(calm)
+def _wrong_results(run: AgentRun, calm: AgentRun) -> Iterator[str]:
+    usual = _doubted_calls(calm)
     for relative in run.family:
         for event in relative.events:
             if not isinstance(event, CallDoubted) or event.step not in relative.doubts:
@@ -253,12 +253,12 @@ def _astray(run: AgentRun, calm: AgentRun) -> Iterator[str]:
             call = relative.state.call(event.step)
             if call.effect != "once" and (_child_path(relative.state.run_id), event.step) not in usual:
                 yield f"{call.tool} ({call.effect}), made again, came to be in doubt ({event.failure.message})"
-    if run.status != calm.status and not _doubts(run):
+    if run.status != calm.status and not _doubted_calls(run):
         why = run.failure.message if run.failure else "it waits"
         yield f"{run.agent} was {run.status} ({why}) and not {calm.status},"
 
 
-def _doubts(run: AgentRun) -> set[tuple[str, int]]:
+def _doubted_calls(run: AgentRun) -> set[tuple[str, int]]:
     return {(_child_path(relative.state.run_id), step) for relative in run.family for step in relative.doubts}
 
 

@@ -41,10 +41,10 @@ def project(app: App, *histories: AgentRun) -> Rows:
 def _rows(projection: Projection, records: list[Record]) -> Rows:
     with view_in_memory(Projector.tables_of(projection)) as store:
         Projector(projection, store, _Nowhere()).apply(records, {(RUN_LOG, 0): (0, len(records))})
-        return {table.name: [_named(table, row) for row in store.scan(table)] for table in projection.tables}
+        return {table.name: [_row_by_name(table, row) for row in store.scan(table)] for table in projection.tables}
 
 
-def _named(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:
+def _row_by_name(table: ViewTable, row: tuple[Any, ...]) -> dict[str, Any]:
     return {name: value for name, value in zip(table.names, row, strict=True) if not (table.sums and name == "erased")}
 
 

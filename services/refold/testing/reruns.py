@@ -62,11 +62,11 @@ def same_end(app: App, agent: str, state: RunState) -> Returned | Raised | None:
     # A run that a limit has ended made one more request, which was refused.
     if beyond and not (isinstance(state.end, RunFailed) and state.end.failure.code in _LIMITS):
         step, intent = beyond[0]
-        _differs(step, "nothing", intent.words)
-    before, again = _end_text(state.end), _end_text(_event_of(app, agent, end))
+        _raise_difference(step, "nothing", intent.words)
+    before, again = _end_text(state.end), _end_text(_terminal_of(app, agent, end))
     # A policy or the end of an approval may have ended it too, and then the code is not over.
     if again != before and not (end is None and isinstance(state.end, RunFailed)):
-        _differs(len(state.steps) + 1, before, again)
+        _raise_difference(len(state.steps) + 1, before, again)
     return end
 
 
@@ -107,7 +107,7 @@ def fold_records(records: Records, source: str = "the history") -> RunState:
     return state
 
 
-def _event_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal | None:
+def _terminal_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal | None:
     if isinstance(end, Returned):
         try:
             return RunCompleted(app.agents[agent].result_json(end.value))
@@ -123,7 +123,7 @@ def _end_text(end: Terminal | None) -> str:
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
 
 
-def _differs(step: int, before: str, again: str) -> NoReturn:
+def _raise_difference(step: int, before: str, again: str) -> NoReturn:
     problem = f"step {step} is {before} in history and {again} when the code runs again"
     hint = "let it depend on its input, its context and what its calls gave"
     raise NonDeterminismError(problem, step=step, expected=before, found=again, hint=hint)
@@ -175,7 +175,7 @@ def _seeded_process(seed: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def _answer(order: Any) -> str:
+def _compare_order(order: Any) -> str:
     (module, name), agent, records = order
     try:
         same_end(getattr(importlib.import_module(module), name), agent, fold_records(records))
@@ -192,5 +192,5 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     with suppress(EOFError):
         while True:
-            pickle.dump(_answer(pickle.load(sys.stdin.buffer)), answers)
+            pickle.dump(_compare_order(pickle.load(sys.stdin.buffer)), answers)
             answers.flush()

@@ -37,7 +37,7 @@ def scripted(app: App, scripts: Mapping[Callable[..., Any] | str, Any]) -> App:
     doubles: dict[str, ToolDef] = {}
     for named, script in scripts.items():
         tool = app.find(named)
-        doubles[tool.name] = tool.acted_by(_body(tool, script))
+        doubles[tool.name] = tool.acted_by(_script_body(tool, script))
     return app.staged(doubles, secrets)
 
 
@@ -51,7 +51,7 @@ def as_by(app: App, agent: str, code: Callable[..., Any] | None) -> App:
     return stage
 
 
-def _body(tool: ToolDef, script: Any) -> Callable[..., Any]:
+def _script_body(tool: ToolDef, script: Any) -> Callable[..., Any]:
     if isinstance(script, FunctionType):
         return script
     answers = deque(script.answers) if isinstance(script, Attempts) else None

@@ -43,8 +43,8 @@ def check(function: FunctionType, subject: str) -> list[FunctionType]:
         if any(current is other for other in functions):
             continue
         functions.append(current)
-        for load in _loads(current):
-            _judge(load, current, subject)
+        for load in _loads_in(current):
+            _refuse_banned(load, current, subject)
             symbol, home = load.symbol, function.__module__
             if isinstance(symbol, FunctionType) and symbol.__module__ == home and not hasattr(symbol, _MARK):
                 ahead.append(symbol)
@@ -53,7 +53,7 @@ def check(function: FunctionType, subject: str) -> list[FunctionType]:
 
 def tools_named(functions: list[FunctionType]) -> Iterator[FunctionType]:
     for function in functions:
-        for load in _loads(function):
+        for load in _loads_in(function):
             if hasattr(load.symbol, _MARK):
                 yield load.symbol
 
@@ -67,7 +67,7 @@ def attributes_of(function: FunctionType, names: Collection[str]) -> Iterator[st
         before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
 
 
-def _judge(load: _Load, where: FunctionType, subject: str) -> None:
+def _refuse_banned(load: _Load, where: FunctionType, subject: str) -> None:
     place = f"{where.__qualname__}, line {load.line}"
     if hasattr(load.symbol, _MARK):
         if load.called:
@@ -83,28 +83,28 @@ def _judge(load: _Load, where: FunctionType, subject: str) -> None:
 _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) else (None, "PUSH_NULL")
 
 
-def _loads(function: FunctionType) -> Iterator[_Load]:
+def _loads_in(function: FunctionType) -> Iterator[_Load]:
     for code in codes_of(function.__code__):
-        yield from _loads_of(function, code)
+        yield from _loads_in_code(function, code)
 
 
-def _loads_of(function: FunctionType, code: CodeType) -> Iterator[_Load]:
+def _loads_in_code(function: FunctionType, code: CodeType) -> Iterator[_Load]:
     scope = _Scope(function)
     load: _Load | None = None
     before = holder = ""
     methods = _path_methods(function, code)
     for op, name, arg, line in _instructions(code):
         if load is not None:
-            if op in _ATTRIBUTE and scope.attribute(load, name, called=_is_method(op, arg)):
+            if op in _ATTRIBUTE and scope.follow_attribute(load, name, called=_is_method(op, arg)):
                 continue
-            # If an attribute is not followed, a call is one of the attribute.
+            # If an follow_attribute is not followed, a call is one of the follow_attribute.
             load.called = op not in _ATTRIBUTE and (load.called or op == _NULL_BEHIND)
             yield load
         if op in _NAME:
             load = scope.load(op, name, line, called=_is_callee(op, arg, before))
         else:
             yield from _path_method(op, name, line, methods, holder=holder)
-            yield from scope.bound(op, name, line, load)
+            yield from scope.note_binding(op, name, line, load)
             load = None
         before, holder = op, name
     if load is not None:
@@ -162,8 +162,8 @@ class _Scope:
             symbol = self._globals.get(name, getattr(builtins, name, _NOTHING))
         return None if symbol is _NOTHING else _Load(name, symbol, line, called)
 
-    def attribute(self, load: _Load, name: str, *, called: bool) -> bool:
-        # An attribute of other objects might run code.
+    def follow_attribute(self, load: _Load, name: str, *, called: bool) -> bool:
+        # An follow_attribute of other objects might run code.
         if not isinstance(load.symbol, ModuleType | type):
             return False
         symbol = getattr(load.symbol, name, _NOTHING)
@@ -172,7 +172,7 @@ class _Scope:
         load.path, load.symbol, load.called = f"{load.path}.{name}", symbol, load.called or called
         return True
 
-    def bound(self, op: str, name: str, line: int, load: _Load | None) -> Iterator[_Load]:
+    def note_binding(self, op: str, name: str, line: int, load: _Load | None) -> Iterator[_Load]:
         if op == "IMPORT_NAME":
             # Without importing: only loaded modules can be scanned.
             self._module = self._fresh = sys.modules.get(name, _NOTHING)
