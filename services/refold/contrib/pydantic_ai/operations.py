@@ -82,7 +82,7 @@ def idempotency_key() -> str:
 
 
 class OperationTool(ToolDef):
-    """A unit of pydantic-ai as a tool. `function` is the author's function that it calls in the end, if any."""
+    """A unit of pydantic-ai, as a model request or a function's call, as a tool. `function` is its author's, if any."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 

@@ -63,7 +63,7 @@ def prompt_of(prompt: Prompt) -> Prompt:
 
 
 async def history_of(agent: Agent[Any, Any], history: History, deps: Any) -> History:
-    """Conversation without such references and unanswered calls, with the agent's own system prompt."""
+    """Conversation without references to resolve and unanswered calls, with the agent's own system prompt."""
     if not history:
         return history
     messages = [_without_provider_state(message) for message in _cleaned(history)]
