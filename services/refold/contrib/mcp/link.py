@@ -1,5 +1,4 @@
-"""Connection of an executor's process to an MCP server. Only executors import it, at first use: the package is
-large."""
+"""Connection of a process to an MCP server. Only executors import it, at first use, as the package is large."""
 
 import asyncio
 import json

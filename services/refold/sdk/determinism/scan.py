@@ -97,7 +97,7 @@ def _loads_in_code(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         if load is not None:
             if op in _ATTRIBUTE and scope.follow_attribute(load, name, called=_is_method(op, arg)):
                 continue
-            # If an follow_attribute is not followed, a call is one of the follow_attribute.
+            # If an attribute is not followed, a call is one of the attribute.
             load.called = op not in _ATTRIBUTE and (load.called or op == _NULL_BEHIND)
             yield load
         if op in _NAME:
@@ -163,7 +163,7 @@ class _Scope:
         return None if symbol is _NOTHING else _Load(name, symbol, line, called)
 
     def follow_attribute(self, load: _Load, name: str, *, called: bool) -> bool:
-        # An follow_attribute of other objects might run code.
+        # An attribute of other objects might run code.
         if not isinstance(load.symbol, ModuleType | type):
             return False
         symbol = getattr(load.symbol, name, _NOTHING)
