@@ -24,9 +24,9 @@ class Noted(AgentRun):
         self.order: list[tuple[RunId, tuple[bytes, bytes]]] = []
         super().__init__(*args, **options)
 
-    def _look(self) -> None:
+    def _check_with_fresh_code(self) -> None:
         self.order.append((self.state.run_id, self.records[-1]))
-        super()._look()
+        super()._check_with_fresh_code()
 
 
 def family_of(run: AgentRun) -> Family:

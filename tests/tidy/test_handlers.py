@@ -61,7 +61,7 @@ def handler(tool: ToolDef) -> Any:
     """The code that an executor runs for a tool, with all that is bound to it."""
     if isinstance(tool, OperationTool):
         return _bound(tool._handler)
-    return _bound(tool.acts if isinstance(tool, ServerTool) else tool._body.function)
+    return _bound(tool.body_with if isinstance(tool, ServerTool) else tool._body.function)
 
 
 def _bound(code: Any) -> Any:

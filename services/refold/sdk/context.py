@@ -221,10 +221,8 @@ class Context:
         UsageError at once for an invalid name or type; TimeoutError and CallbackError when awaited.
         """
         name = check_name(name)
-        text, read = "", canonical.parse
-        if schema is not None:
-            shape = JsonCodec(schema, f"result of callback {name}")
-            text, read = canonical.dumps(shape.schema), shape.load
+        shape = None if schema is None else JsonCodec(schema, f"result of callback {name}")
+        text, read = (canonical.dumps(shape.schema), shape.load) if shape else ("", canonical.parse)
         self._callbacks += 1
         # Callbacks discarded by a retry get no answers: those in their place have other tokens.
         for life in count():

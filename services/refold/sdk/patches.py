@@ -65,7 +65,8 @@ def install() -> None:
     for name in ("time", "monotonic", "perf_counter"):
         setattr(time, name, _on_loop_clock(getattr(time, name), Loop.time))
         setattr(time, f"{name}_ns", _on_loop_clock(getattr(time, f"{name}_ns"), _nanoseconds))
-    logging.Logger.callHandlers = _outside(logging.Logger.callHandlers)  # type: ignore[method-assign]
+    for name in ("callHandlers",):
+        setattr(logging.Logger, name, _outside(getattr(logging.Logger, name)))
     if sys.version_info < (3, 12):  # later versions report threads to the watch
         threading._start_new_thread = _refusing_threads(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:

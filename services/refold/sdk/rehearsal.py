@@ -16,7 +16,7 @@ class Past(Moment):
     """Moment of a rehearsal, which stays in replay."""
 
     # Also after `replay` sets it to false at the end of history: a rehearsal writes no log lines.
-    replaying = property(lambda self: True, lambda self, value: None)  # type: ignore[assignment]
+    replaying = property(lambda self: True, lambda self, value: None)
 
 
 @dataclass(frozen=True, slots=True)

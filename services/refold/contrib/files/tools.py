@@ -88,9 +88,9 @@ def file_tools(
         return folder.edited(path, before, after, expect) or DID_NOT_HAPPEN
 
     functions = (read_file, list_files, find_files, search_files)
-    readers = [add(function, effect="pure", tags=("files", "read")) for function in functions]
-    if not write:
-        return FileTools(*readers)
-    options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
-    writer = add(write_file, probe=written, **options)
-    return FileTools(*readers, writer, add(edit_file, probe=edited, shown_as="edit", **options))
+    tools = [add(function, effect="pure", tags=("files", "read")) for function in functions]
+    if write:
+        options: dict[str, Any] = {"effect": "probed", "tags": ("files", "write"), "approval": approval}
+        tools += [add(write_file, probe=written, **options)]
+        tools += [add(edit_file, probe=edited, shown_as="edit", **options)]
+    return FileTools(*tools)
