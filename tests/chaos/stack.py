@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from refold.dev.kafka import QUICK_SESSION
 from refold.dev.ports import free_port
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
 from refold.dev.supervisor import Exit
@@ -18,6 +17,7 @@ from tests.chaos.brokers import NAMES as BROKERS
 from tests.chaos.brokers import Brokers
 from tests.chaos.rules import Keys
 from tests.chaos.world import Outside
+from tests.embedded.cluster import QUICK_SESSION
 from tests.roots import PINNED
 
 ROOT = Path(__file__).parents[2]

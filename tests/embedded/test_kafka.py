@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from refold.core.errors import RefoldError
-from refold.dev.kafka import QUICK_SESSION, EmbeddedKafka
+from refold.dev.kafka import EmbeddedKafka
+from tests.embedded.cluster import QUICK_SESSION
 from tests.waiting import eventually, under_load
 
 

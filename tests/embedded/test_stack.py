@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError
-from refold.dev.kafka import QUICK_SESSION
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
+from tests.embedded.cluster import QUICK_SESSION
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.embedded.wiping import wipe_valkey
 from tests.waiting import eventually

@@ -21,7 +21,6 @@ from refold.client.operations.approvals import Answered, Approvals
 from refold.client.operations.runs import Runs
 from refold.client.reading.history import Run
 from refold.core.approval.signature import trusted
-from refold.dev.kafka import QUICK_SESSION
 from refold.dev.stack import DevStack, Servers, ServiceProcess
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
@@ -29,6 +28,7 @@ from refold.engine.runtime import keys
 from refold.engine.runtime.settings import KafkaSettings
 from tests.chaos.stack import log_lines
 from tests.cli.terminal import refold
+from tests.embedded.cluster import QUICK_SESSION
 from tests.waiting import eventually
 
 T = TypeVar("T")

@@ -55,8 +55,6 @@ _FOR_A_LAPTOP = {
     # The controller writes an empty record twice a second, a third of an idle broker's cost.
     "metadata.max.idle.interval.ms": "10000",
 }
-# For tests that kill the broker often: it is back 4.5 s sooner, but lost for seconds under load.
-QUICK_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 
 
 def server_properties(store: Path, *, port: int, controller_port: int, extra: Mapping[str, str]) -> str:
