@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
 
 from refold.core.errors import NotFoundError, RefoldError
 from refold.dev import process
@@ -104,11 +103,11 @@ class Slot:
         self.deaths += new
         return Exit(self.child.name, before, code, timedelta(0))
 
-    def kill(self, *, due: float | None) -> None:
-        """Kill the process with its descendants; `due` is the time of its restart, if any."""
+    def kill(self) -> None:
+        """Kill the process with its descendants, and plan no restart."""
         if self.process is not None:
             process.kill(self.process)
-        self.process, self.due = None, due
+        self.process = self.due = None
 
     @property
     def lives(self) -> bool:
@@ -207,12 +206,6 @@ class Supervisor:
         """Skip all grace periods of a stop, present and future."""
         self._hurried = True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _run(self) -> None:
         try:
             while self._turn():
@@ -222,7 +215,7 @@ class Supervisor:
             self._stopped_cleanly = True
         finally:
             for slot in self._slots:
-                slot.kill(due=None)
+                slot.kill()
 
     def _turn(self) -> bool:
         """Start due children, then wait for the next event; False on a stop request."""
@@ -242,7 +235,7 @@ class Supervisor:
             return True
         if isinstance(message, _TakeDown):
             for slot in message.slots:
-                slot.kill(due=None)
+                slot.kill()
             self._report_pids()
             message.done.set()
         elif message is not None and (exit_ := message.ended()) is not None:
@@ -259,7 +252,7 @@ class Supervisor:
         while any(slot.lives for slot in slots) and time.monotonic() < deadline and not self._hurried:
             time.sleep(_STOP_POLL_S)
         for slot in slots:
-            slot.kill(due=None)
+            slot.kill()
 
     def _wait_for(self, event: threading.Event) -> None:
         while not event.wait(_ALIVE_POLL_S):
