@@ -12,6 +12,7 @@ from refold.dev import process
 from refold.dev.process import Process
 
 _POLL_S = 0.02
+_LONGEST_START = timedelta(seconds=60)
 
 
 class EmbeddedServer(ABC):
@@ -70,18 +71,16 @@ class EmbeddedServer(ABC):
         self.prepare()
         self._process = process.spawn(self.command(), log=self.log)
 
-    def wait_ready(
-        self, *, alive: Callable[[], bool] = lambda: True, timeout: timedelta = timedelta(seconds=60)
-    ) -> None:
-        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after `timeout`; both
-        carry the end of its log."""
-        deadline = time.monotonic() + timeout.total_seconds()
+    def wait_ready(self, *, alive: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after a minute; both carry
+        the end of its log."""
+        deadline = time.monotonic() + _LONGEST_START.total_seconds()
         while not self.answers():
             facts = {"log": str(self.log), "tail": process.tail(self.log)}
             if not alive():
                 raise RefoldError(f"the embedded {self.name} ended while starting", hint=f"see {self.log}", **facts)
             if time.monotonic() > deadline:
-                message = f"the embedded {self.name} does not answer after {timeout}"
+                message = f"the embedded {self.name} does not answer after {_LONGEST_START}"
                 raise UnreachableError(message, hint=f"see {self.log}", **facts)
             time.sleep(_POLL_S)
 
