@@ -45,12 +45,8 @@ class EmbeddedPostgres(EmbeddedServer):
         if (self.store / "PG_VERSION").exists():
             return
         # `trust`: no password guards the socket, since only the owner may enter its folder.
-        result = subprocess.run(
-            self._run("initdb", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C", "-D"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = self._run("initdb", "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C", "-D")
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             hint = "run it as another user than root" if os.geteuid() == 0 else "see the reason"
             raise RefoldError(f"initdb failed: {result.stderr.strip()[-300:]}", hint=hint)

@@ -17,16 +17,12 @@ OUTSIDE = frozenset({"client", "approver", "steward", "viewer", "insights"})
 _KEY = re.compile(r"key ([^\s:,]+)[:,]")
 _KEYS: dict[type, str] = {Entry: "run_id/seq/entry_id", DeadLetter: "the key of the input"}
 _DEFAULT_PREFIX = "refold."
+_CLOUD_EVENT = ("specversion", "type", "source", "id", "subject", "time")
+_HEADER_NAMES = (*(f"ce_{name}" for name in _CLOUD_EVENT), "content-type", "traceparent")
 _HEADERS = {
     "type": "object",
     "description": "CloudEvents 1.0, binary mode. Records of clients need none.",
-    "properties": {
-        name: {"type": "string"}
-        for name in (
-            *("ce_specversion", "ce_type", "ce_source", "ce_id", "ce_subject", "ce_time"),
-            *("content-type", "traceparent"),
-        )
-    },
+    "properties": {name: {"type": "string"} for name in _HEADER_NAMES},
 }
 
 

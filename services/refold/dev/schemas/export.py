@@ -64,8 +64,7 @@ def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None =
     """Differences, broken files and unreadable older versions, as texts."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
     lines = _lines(folder)
-    problems = _lock_problems(lines) + _file_problems(folder, lines)
-    if problems:
+    if problems := _lock_problems(lines) + _file_problems(folder, lines):
         return problems
     for message, subject in subjects.items():
         newest = _newest(lines, subject)
