@@ -119,8 +119,8 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
         for line in lines:
             path = _path(folder, line)
             if line.subject == subject and path.exists():
-                found = conflicts(reader=reader, writer=json.loads(path.read_text()))
-                problems += [f"{subject}: not compatible with version {line.version}: {reason}" for reason in found]
+                reasons = conflicts(reader=reader, writer=json.loads(path.read_text()))
+                problems += [f"{subject}: not compatible with version {line.version}: {reason}" for reason in reasons]
     return problems
 
 
