@@ -191,7 +191,7 @@ class Watcher:
             watch.judge()
 
     def _refuse_by_letter(self, record: Record) -> None:
-        for position, refused in filter(None, refusals(iter([record]))):
+        for position, refused in refusals([record]).items():
             self._refused[position] = refused
             if len(self._refused) > REMEMBERED:
                 self._refused.popitem(last=False)

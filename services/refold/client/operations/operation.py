@@ -1,7 +1,7 @@
 """Performs operations: sends their input, follows the log, and returns the outcome."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -99,12 +99,12 @@ def one(runs: Runs, sender: Sender, operation: OperationRow, timeout_s: float | 
 def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: float | None = 30.0) -> Performed:
     """Wait for the outcome of an operation that was sent already. **Raises** as `one`."""
     run = operation.message.run_id
-    letters = refusals(runs.reader.tail(DEAD_LETTER, home(run, runs.partitions)))
+    letters = runs.reader.tail(DEAD_LETTER, home(run, runs.partitions))
     until = f"done with {position.topic}/{position.partition}/{position.offset}"
     for current, judged in runs.follow(run, timeout_s, until=until):
         if (outcome := operation.judge(Followed(current, position, judged))) is not None:
             return Performed(outcome, current, position)
-        if judged is None and (refused := dict(_until_idle(letters)).get(position)):
+        if judged is None and (refused := refusals(letters).get(position)):
             raise refused
     raise AssertionError("a tail goes on for ever")
 
@@ -116,23 +116,21 @@ def many(
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]
-
-        def progress(done: int, before: int = start) -> None:
-            show(before + done, len(operations))
-
-        outcomes |= _many(runs, sender, batch, timeout_s, progress)
+        outcomes |= _batch(
+            runs, sender, batch, timeout_s, lambda done, before=start: show(before + done, len(operations))
+        )
     return outcomes
 
 
-def _many(
-    runs: Runs, sender: Sender, batch: Sequence[OperationRow], timeout_s: float, show: Callable[[int], None]
+def _batch(
+    runs: Runs, sender: Sender, batch: Sequence[OperationRow], timeout_s: float, show: Callable[[int], object]
 ) -> dict[RunId, Outcome]:
-    letters = refusals(runs.reader.tail(DEAD_LETTER))
+    letters = runs.reader.tail(DEAD_LETTER)
     sent = {operation.message.run_id: (operation, publish_input(sender, operation.message)) for operation in batch}
     done, states, refused = dict[RunId, Outcome](), dict[RunId, RunState](), dict[Cause, RefoldError]()
     deadline = time.monotonic() + timeout_s
     while True:
-        refused |= dict(_until_idle(letters))
+        refused |= refusals(letters)
         for run in runs.all():
             if (name := run.state.run_id) in sent:
                 states[name] = run.state
@@ -153,21 +151,17 @@ def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[C
     return Outcome("refused", run.state, refused[position].message) if position in refused else None
 
 
-def refusals(letters: Iterator[Record | None]) -> Iterator[tuple[Cause, RefoldError] | None]:
-    """Input and error of each dead letter; None whenever there is no new one."""
+def refusals(letters: Iterable[Record | None]) -> dict[Cause, RefoldError]:
+    """Errors of refused inputs by position, from dead letters up to the first None of a tail, its end so far."""
+    errors: dict[Cause, RefoldError] = {}
     for record in letters:
         if record is None:
-            yield None
-            continue
+            break
         if (letter := codec.decode_known(DeadLetter, record.value)) is None:
             continue
         hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
-        refused: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)
+        error: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)
         if letter.code == "conflict":
-            refused = ConflictError(letter.reason, hint=hint)
-        yield Cause(letter.topic, letter.partition, letter.offset), refused
-
-
-def _until_idle(letters: Iterator[tuple[Cause, RefoldError] | None]) -> Iterator[tuple[Cause, RefoldError]]:
-    while (refused := next(letters, None)) is not None:
-        yield refused
+            error = ConflictError(letter.reason, hint=hint)
+        errors[Cause(letter.topic, letter.partition, letter.offset)] = error
+    return errors

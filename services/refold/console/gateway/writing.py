@@ -79,7 +79,7 @@ class Refusals:
                 self._stop.wait(LISTEN_AGAIN_S)
 
     def _take(self, records: list[Record]) -> None:
-        for position, error in filter(None, refusals(iter(records))):
+        for position, error in refusals(records).items():
             self._found[position] = error
             if len(self._found) > REMEMBERED_REFUSALS:
                 self._found.popitem(last=False)
