@@ -37,14 +37,13 @@ from refold.core.ids import RunId, asked_about, parse_call_id, run_id
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
+from refold.core.run.state import RunState
 from refold.core.wire import canonical
 from refold.engine.ports.blobs import Blobs
 from refold.engine.runtime.addresses import addresses, own_key, vote_key
 from refold.engine.stores import blob_store
 from refold.sdk.budget import Budget
 
-THREADS = 16
-"""Most concurrent operations: each waits in a thread for its outcome."""
 TAKEN_S = 0.5
 """Seconds for a planner to take a request before the run's past is read."""
 WAIT = timedelta(seconds=30)
@@ -63,7 +62,7 @@ class AsyncClient:
     REFOLD_KAFKA__BOOTSTRAP or the `refold dev` on the folder `data` (or REFOLD_DATA, `.refold`). All other settings are
     the services' REFOLD_*. `actor` is the name it acts in, by default the login of this process. `key` and `vote_key`
     are files of the keys that sign the actor's requests and decisions, by default the only such key in `data`, if any.
-    Operations run in up to `threads` threads.
+    Each operation waits in one of up to `threads` threads.
 
     **Raises** UnreachableError wherever Kafka does not answer, UsageError for invalid settings and arguments,
     TimedOutError when a wait is over: nothing is lost, ask again. **Units**: timeouts are timedeltas; None waits for
@@ -71,14 +70,7 @@ class AsyncClient:
     """
 
     def __init__(
-        self,
-        *,
-        kafka: str = "",
-        data: str = "",
-        actor: str = "",
-        key: str = "",
-        vote_key: str = "",
-        threads: int = THREADS,
+        self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "", threads: int = 16
     ) -> None:
         self._platform = Platform(addresses(kafka=kafka, data=data), source="refold-client")
         self._actor, self._key, self._vote_key, self._data = actor or login(), key, vote_key, data
@@ -239,8 +231,7 @@ class AsyncClient:
         **Raises** NotFoundError; ConflictError when the run is over or has too many unread signals.
         """
         message = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
-        answer = await self._on(run, lambda current: operations.signal(current.state, message), timeout)
-        return _signal_result(answer, message)
+        return await self._send(message, operations.signal, timeout)
 
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
@@ -250,11 +241,13 @@ class AsyncClient:
         **Raises** NotFoundError; ConflictError when it has another answer or is over; UsageError for a result that does
         not fit.
         """
-        return await self._answer(operations.answered(token, data, key=key, actor=self._actor), timeout)
+        message = operations.answered(token, data, key=key, actor=self._actor)
+        return await self._send(message, operations.answer_callback, timeout)
 
     async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalResult:
         """Fails a callback: the agent sees a failure instead of a result. **Raises** as `complete`."""
-        return await self._answer(operations.answered(token, failure=message, key=key, actor=self._actor), timeout)
+        answer = operations.answered(token, failure=message, key=key, actor=self._actor)
+        return await self._send(answer, operations.answer_callback, timeout)
 
     async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Cancels a run and its children; as an operator, if another actor requested it.
@@ -362,10 +355,12 @@ class AsyncClient:
 
         return (await self._on(run, build, timeout)).result
 
-    async def _answer(self, message: RunSignal, timeout: timedelta | None) -> SignalResult:
-        return _signal_result(
-            await self._on(message.run_id, lambda run: operations.answer_callback(run.state, message), timeout), message
-        )
+    async def _send(
+        self, message: RunSignal, build: Callable[[RunState, RunSignal], OperationRow], timeout: timedelta | None
+    ) -> SignalResult:
+        answer = await self._on(message.run_id, lambda run: build(run.state, message), timeout)
+        step = operations.step_of(answer.run.state, message)
+        return SignalResult(**dict(answer.result), step=step, said=message.signal_id)
 
     @cached_property
     def _watcher(self) -> Watcher:
@@ -451,11 +446,6 @@ class AsyncClient:
                 if approval not in shown or time.monotonic() > until:
                     raise
             time.sleep(0.1)
-
-
-def _signal_result(answer: Performed, message: RunSignal) -> SignalResult:
-    step = operations.step_of(answer.run.state, message)
-    return SignalResult(**dict(answer.result), step=step, said=message.signal_id)
 
 
 async def _answer_in_time(answer: Future[_T], timeout: timedelta | None, failure: str) -> _T:
