@@ -46,15 +46,6 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-class _PlainLoader(_Loader):
-    """YAML without aliases."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases are for files alone")
-        return super().compose_node(parent, index)
-
-
 def load_files(paths: Sequence[str]) -> dict[str, Any]:
     """Load policy files by name, also those in folders. **Raises** as `load_file`."""
     files = {str(path): load_file(path) for name in paths for path in _files(Path(name))}
@@ -83,7 +74,9 @@ def load_text(text: str, name: str, *, aliases: bool = True) -> Any:
     """Parse a policy file. **Raises** MalformedError, without `aliases` also for aliases."""
     try:
         # Ten lines of aliases can stand for more data than fits into memory.
-        return yaml.load(text, _Loader if aliases else _PlainLoader)
+        if not aliases and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise yaml.YAMLError("aliases are for files alone")
+        return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = " ".join(str(error).split())[:300]
         raise MalformedError(f"{name} is not YAML: {why}", hint="mend it; `refold policy check` checks it") from None
