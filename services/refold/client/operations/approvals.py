@@ -1,8 +1,9 @@
 """Votes of people and their outcomes."""
 
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -77,9 +78,9 @@ class Approvals:
         self._reader, self._trust, self._partitions, self._settle_s = reader, trust, partitions, settle_s
         self._payload_bytes = payload_bytes
 
-    def read(self, partition: int | None = None) -> ApprovalIndex:
+    def read(self, partition: int | None = None, topics: Iterable[str] = READ_TOPICS) -> ApprovalIndex:
         index = ApprovalIndex(self._partitions, self._trust, clock_ms)
-        for topic in READ_TOPICS:
+        for topic in topics:
             for record in self._reader.scan(topic, partition):
                 index.feed(record)
         return index
@@ -178,8 +179,8 @@ class Approvals:
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Wait until a question of the run log reaches its topic."""
-        index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
-        for _ in self._rounds(index, self.home_of(approval_id)):
+        begun = time.monotonic()
+        for index, _ in self._rounds(self.home_of(approval_id)):
             if index.find(approval_id) or time.monotonic() - begun > timeout_s:
                 return
 
@@ -212,39 +213,35 @@ class Approvals:
         """Sign and publish a vote; return its position. **Raises** UnauthorisedError, with nothing sent, if the catalog
         has no such key, or it belongs to other names."""
         run, token = parse_approval_id(vote.approval)[0], signature.sign(vote.payload(), key)
+        place = home(run, self._partitions)
         # The check before sending: a vote by an unknown key would only become a dead letter.
-        index, place = ApprovalIndex(self._partitions, self._trust, clock_ms), home(run, self._partitions)
-        for record in self._reader.scan(CATALOG, place):
-            index.feed(record)
-        ballot.open_vote(token, index.catalogs[place].keys)
+        ballot.open_vote(token, self.read(place, (CATALOG,)).catalogs[place].keys)
         return Cause(APPROVAL_VOTED, *sender.send(ApprovalVote(vote.approval, vote.vote, run, token)))
 
     def answered(self, vote: Vote, position: Cause, timeout_s: float = 30.0) -> Answered:
         """Wait for the outcome of a vote. **Raises** UnauthorisedError, ConflictError or UsageError if the service
         refused it, TimedOutError."""
-        index, begun = ApprovalIndex(self._partitions, self._trust, clock_ms), time.monotonic()
-        settled: float | None = None
-        for _ in self._rounds(index, self.home_of(vote.approval)):
+        begun, settled = time.monotonic(), math.inf
+        for index, _ in self._rounds(self.home_of(vote.approval)):
             if void := index.letters.get((position.partition, position.offset)):
                 raise _refusal(index, vote, void, position)
             answer = _answer(index, vote, position)
             now = time.monotonic()
-            settled = settled or (now if answer else None)
+            settled = min(settled, now) if answer else settled
             # What is decided is final; of the rest, something that comes later may still make another thing.
-            if answer and (answer.what == "decided" or (settled is not None and now - settled >= self._settle_s)):
+            if answer and (answer.what == "decided" or now - settled >= self._settle_s):
                 return answer
             if now - begun > timeout_s:
                 raise _unanswered(index, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
         raise AssertionError("a tail goes on for ever")
 
     def watch(self) -> Iterator[ApprovalIndex]:
-        index = ApprovalIndex(self._partitions, self._trust, clock_ms)
-        for changed in self._rounds(index, None):
-            if changed:
-                yield index
+        """Yield one index of all approvals after each change, endlessly."""
+        return (index for index, changed in self._rounds(None) if changed)
 
-    def _rounds(self, index: ApprovalIndex, partition: int | None) -> Iterator[bool]:
-        """Feed the index, topic by topic up to its end; yield True if anything was new."""
+    def _rounds(self, partition: int | None) -> Iterator[tuple[ApprovalIndex, bool]]:
+        """Yield an index after each round over the ends of its topics, and True if anything was new, endlessly."""
+        index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         tails = [self._reader.tail(topic, partition) for topic in READ_TOPICS]
         while True:
             changed = False
@@ -254,7 +251,7 @@ class Approvals:
                         break
                     changed = True
                     index.feed(record)
-            yield changed
+            yield index, changed
 
     def home_of(self, approval_id: str) -> int:
         return home(parse_approval_id(approval_id)[0], self._partitions)
