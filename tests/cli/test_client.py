@@ -122,7 +122,7 @@ def test_nobody_answers_in_time(chronicle: Chronicle, runs: Runs) -> None:
 def test_a_call_in_doubt_becomes_an_operation(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
 
-    signal = settle_call(runs, "r/3", Settlement("happened", {"b": 1}, "seen"), "ann").message
+    signal = settle_call(runs.get, "r/3", Settlement("happened", {"b": 1}, "seen"), "ann").message
     assert isinstance(signal, RunOperation)
 
     assert (signal.kind, signal.run_id, signal.actor) == ("resolve", "r", "ann")
@@ -138,12 +138,12 @@ def test_what_is_not_in_doubt_cannot_be_resolved(
     chronicle.add("r", requested(), proposed(1, "once"))
 
     with pytest.raises(error):
-        settle_call(runs, call, Settlement("give_up"), "ann")
+        settle_call(runs.get, call, Settlement("give_up"), "ann")
 
 
 def test_a_doubt_that_somebody_else_settled_otherwise_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = settle_call(runs, "r/3", Settlement("give_up"), "ann")
+    signal = settle_call(runs.get, "r/3", Settlement("give_up"), "ann")
     chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
 
     with pytest.raises(ConflictError, match="bob resolved step 1 of r as happened"):
@@ -152,7 +152,7 @@ def test_a_doubt_that_somebody_else_settled_otherwise_is_a_conflict(chronicle: C
 
 def test_the_same_verdict_again_is_known(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = settle_call(runs, "r/3", Settlement("happened"), "ann")
+    signal = settle_call(runs.get, "r/3", Settlement("happened"), "ann")
     chronicle.add("r", [DoubtResolved(1, 1, "happened", "bob"), *completed(1)])
 
     assert one(runs, Hand(chronicle), signal, 5).what == "known"
@@ -161,22 +161,22 @@ def test_the_same_verdict_again_is_known(chronicle: Chronicle, runs: Runs) -> No
 def test_an_operator_s_word_may_come_to_a_question_to_people(chronicle: Chronicle, runs: Runs) -> None:
     """A policy that names people was published after the call had fallen in doubt."""
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = settle_call(runs, "r/3", Settlement("did_not_happen"), "ann")
+    signal = settle_call(runs.get, "r/3", Settlement("did_not_happen"), "ann")
     asks = ApprovalRequested(1, 2, 2, "digest", "doubt", Requirement(["ada"]), "dev", "1", "", "0" * 64, about="doubt")
     chronicle.add("r", [asks], cause=Cause("run-operated", home("r", 4), 0))
 
     assert one(runs, Hand(chronicle), signal, 5).what == "asked"
-    assert question_of(runs, "r/3") == Doubted("push", f"r/3~{'0' * 32}")
-    assert question_of(runs, "r/3~00") == question_of(runs, "r/3")
+    assert question_of(runs.get, "r/3") == Doubted("push", f"r/3~{'0' * 32}")
+    assert question_of(runs.get, "r/3~00") == question_of(runs.get, "r/3")
     with pytest.raises(ConflictError, match="the call r/3 waits for an approval"):
-        settle_call(runs, "r/3", Settlement("give_up"), "ann")
-    said = settle_call(runs, "r/3", Settlement("give_up"), "ann", though_asked=True)
+        settle_call(runs.get, "r/3", Settlement("give_up"), "ann")
+    said = settle_call(runs.get, "r/3", Settlement("give_up"), "ann", though_asked=True)
     assert isinstance(said.message, RunOperation)
 
 
 def test_a_refused_resolution_is_a_conflict(chronicle: Chronicle, runs: Runs) -> None:
     chronicle.add("r", requested(), proposed(1, "once"), doubted(1))
-    signal = settle_call(runs, "r/3", Settlement("give_up"), "ann")
+    signal = settle_call(runs.get, "r/3", Settlement("give_up"), "ann")
     letter(chronicle, Cause("run-operated", home("r", 4), 0), "conflict")
 
     with pytest.raises(ConflictError, match="no"):

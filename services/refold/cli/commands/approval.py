@@ -314,7 +314,7 @@ class Settler(Voter):
 
     def operate(self, call: str, outcome: Settlement) -> bool:
         """Settle a call as an operator and print it. False: people are asked instead."""
-        operation = settle_call(self.runs, call, outcome, self.who, though_asked=self.as_operator)
+        operation = settle_call(self.runs.get, call, outcome, self.who, though_asked=self.as_operator)
         answer = one(self.runs, self.platform.publisher, operation, self.timeout)
         if answer.what == "asked":
             return False
@@ -329,7 +329,7 @@ class Settler(Voter):
         """Check a result against the tool's declared type, if --app is given. **Raises** UsageError."""
         if not (self.app_ and result):
             return
-        tool = load_app(self.app_).tools.get(name := doubted(self.runs, call).tool)
+        tool = load_app(self.app_).tools.get(name := doubted(self.runs.get, call).tool)
         if tool is None:
             raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
         tool.result.load(result)
@@ -346,11 +346,11 @@ def resolve_call(
     settlement, name = voter.settlement, asked_about(call)
     result = canonical.dumps(settlement.result) if settlement.verdict == "happened" else ""
     voter.check(call, result)
-    approval = doubted(voter.runs, call).approval
+    approval = doubted(voter.runs.get, call).approval
     if voter.as_operator or (call == name and not approval):
         if voter.operate(name, settlement):
             return
-        approval = doubted(voter.runs, call).approval
+        approval = doubted(voter.runs.get, call).approval
         if voter.as_operator:
             voter.print({"call_id": name, "asked": approval}, _asked_text(approval))
             return

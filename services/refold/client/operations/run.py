@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from refold.client.operations.operation import Followed, OperationRow
 from refold.client.reading.history import Run
@@ -391,12 +391,6 @@ def _is_same_answer(outcome: _CallbackOver, message: RunSignal) -> bool:
 # Calls in doubt
 
 
-class KnownRuns(Protocol):
-    """Source of runs: the log, or a view."""
-
-    def get(self, run: str) -> Run: ...
-
-
 class Doubted(NamedTuple):
     """Tool of a call, and the open question about its outcome; empty if there is none."""
 
@@ -404,10 +398,10 @@ class Doubted(NamedTuple):
     approval: str
 
 
-def doubted(runs: KnownRuns, call: str) -> Doubted:
+def doubted(read: Callable[[str], Run], call: str) -> Doubted:
     """Find the question about a call in doubt, by the id of either. **Raises** MalformedError, NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
-    state = runs.get(name).state
+    state = read(name).state
     step = _step(state, seq)
     opened = state.open.get(step)
     waits = opened is not None and opened.phase == "doubt"
@@ -431,12 +425,12 @@ class Settlement(NamedTuple):
 
 
 def settle_call(
-    runs: KnownRuns, call: str, settlement: Settlement, actor: str, *, though_asked: bool = False
+    read: Callable[[str], Run], call: str, settlement: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
     """Settle a call in doubt or on hold, as an operator; `asked` if the policy now requires people. **Raises**
     MalformedError for an invalid call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), settlement.verdict
-    state = runs.get(name).state
+    state = read(name).state
     step = _step(state, seq)
     if (approval := state.waits_for(step)) and not though_asked:
         hint = f"vote with `refold run resolve {approval}`"

@@ -252,7 +252,7 @@ def _before_sending(shared: Gateway, question: Approval, content: Mapping[str, A
 
 
 def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
-    shared.writing.perform(settle_call(shared.writing, call, settled, shared.actor), DEFAULT_WAIT_S)
+    shared.writing.perform(settle_call(shared.writing.get, call, settled, shared.actor), DEFAULT_WAIT_S)
 
 
 def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:

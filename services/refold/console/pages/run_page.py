@@ -168,7 +168,7 @@ def run_pages(site: APIRouter) -> None:
         settled = Settlement(verdict, result, fields.get("message", ""))
 
         def settle() -> None:
-            shared.writing.perform(settle_call(shared.writing, call, settled, shared.actor), DEFAULT_WAIT_S)
+            shared.writing.perform(settle_call(shared.writing.get, call, settled, shared.actor), DEFAULT_WAIT_S)
 
         await run_in_threadpool(settle)
         return RedirectResponse(f"/runs/{parse_call_id(call)[0]}", 303)

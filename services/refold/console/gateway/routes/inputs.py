@@ -215,8 +215,8 @@ def input_routes(site: APIRouter) -> None:
         if asks_people:
             content = {"result": body.result, "message": body.message, "about": DOUBT}
             return await shared.client.vote(call, VERDICTS_ON_DOUBT[body.verdict], key, content, timeout=MOST_WAIT)
-        settled = Settlement(body.verdict, body.result, body.message)
-        return await run_in_threadpool(lambda: sender.settle(settle_call(shared.writing, call, settled, shared.actor)))
+        settled, get = Settlement(body.verdict, body.result, body.message), shared.writing.get
+        return await run_in_threadpool(lambda: sender.settle(settle_call(get, call, settled, shared.actor)))
 
     @site.get("/api/approvals/{approval:path}", summary="Show a question")
     async def show_approval(shared: Site, approval: str) -> Question:
