@@ -114,7 +114,11 @@ class Verified:
         self.events += len(entry.events)
         for event in entry.events:
             if isinstance(event, ApprovalDecided) and event.token:
-                _check_decision(self, entry.run_id, event.token, facts.keys())
+                try:
+                    Decision.parse(signature.verified(event.token, facts.keys(), use="decision"))
+                except (UnauthorisedError, MalformedError) as error:
+                    reason = f"a decision that the run has accepted does not hold: {error.message}"
+                    self.add("decision", entry.run_id, reason)
 
     def _check_marked(self, fold: LogFold, erased: Markers) -> None:
         for state in [state for run, state in fold.states.items() if fold.has_all(run) and not state.over]:
@@ -189,13 +193,6 @@ def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
     """Return the keys of the catalog, including revoked and retired ones."""
     keys = catalog.read(reader, trust).whole.keys
     return {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
-
-
-def _check_decision(result: Verified, run: str, token: str, keys: dict[str, PublicKey]) -> None:
-    try:
-        Decision.parse(signature.verified(token, keys, use="decision"))
-    except (UnauthorisedError, MalformedError) as error:
-        result.add("decision", run, f"a decision that the run has accepted does not hold: {error.message}")
 
 
 class _Statuses:
