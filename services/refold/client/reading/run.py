@@ -430,7 +430,7 @@ def versions_in_use(runs: Iterable[Run]) -> list[VersionInUse]:
             agent=agent,
             version=version,
             live=len(live),
-            stalled={run.state.run_id: _why(run) for run in live if run.hold},
+            stalled={run.state.run_id: _stall_text(run.hold) for run in live if run.hold},
             runs=[run.state.run_id for run in live],
         )
         for (agent, version), live in by_version.items()
@@ -438,7 +438,5 @@ def versions_in_use(runs: Iterable[Run]) -> list[VersionInUse]:
     return sorted(rows, key=lambda row: row.agent)
 
 
-def _why(run: Run) -> str:
-    stall = run.hold
-    assert stall is not None, "it stands still"
-    return f"{stall.reason}, needs {stall.needs}" if stall.needs else stall.reason
+def _stall_text(hold: Hold) -> str:
+    return f"{hold.reason}, needs {hold.needs}" if hold.needs else hold.reason
