@@ -164,18 +164,22 @@ class Runs:
         if at_ms is not None:
             return self._newest_at(query, at_ms)
         # The first pass keeps an id and a time per run, the second reads the chosen histories.
-        times, meant = self._folded(query) if query.state or query.code or query.since_ms else self._requested(query)
+        by_state = query.state or query.code or query.since_ms
+        times, meant, buried = self._folded(query) if by_state else self._requested(query)
+        erased = self._erased() if buried else ()
+        meant, total = meant.difference(erased), len(times.keys() - erased)
         names = sorted(meant, key=lambda run: (times[run], run))[-query.limit :]
         chosen = {name.encode() for name in names}
         runs = self._read(None, chosen.__contains__) if names else []
-        return Newest(sorted(runs, key=_requested_at), len(meant), len(times))
+        return Newest(sorted(runs, key=_requested_at), len(meant), total)
 
     def _newest_at(self, query: RunQuery, at_ms: int) -> Newest:
         runs = [run for run in self.all() if query.fits(run) and run.state.asked_ms <= at_ms]
         then = list(filter(query.matches, (at_time(run, at_ms) for run in runs)))
         return Newest(then[-query.limit :], len(then), len(runs))
 
-    def _requested(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
+    def _requested(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
+        """Times of all requests, runs whose request matches, and True if the log has tombstones, as of erased runs."""
         times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
@@ -188,9 +192,9 @@ class Runs:
                     meant.add(judged.run_id)
         # The first entry of a live fork has the time of its source.
         times |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
-        return self._without_erased(times, meant, buried=buried)
+        return times, meant, buried
 
-    def _folded(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId]]:
+    def _folded(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
         """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
         times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
@@ -215,13 +219,7 @@ class Runs:
         for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
             if run.records:
                 look(run)
-        return self._without_erased(times, meant, buried=buried)
-
-    def _without_erased(
-        self, times: dict[RunId, int], meant: set[RunId], *, buried: bool
-    ) -> tuple[dict[RunId, int], set[RunId]]:
-        erased = self._erased() if buried else ()
-        return {run: at_ms for run, at_ms in times.items() if run not in erased}, meant.difference(erased)
+        return times, meant, buried
 
     def _erased(self) -> Collection[RunId]:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
