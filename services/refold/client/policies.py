@@ -39,9 +39,8 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is there twice", key_node.start_mark
-                )
+                reason = f"the key {key!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, reason, key_node.start_mark)
             keys.add(key if isinstance(key, Hashable) else None)
         return super().construct_mapping(node, deep)
 
@@ -184,15 +183,10 @@ def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
     """Describe how a condition differs from its apparent meaning."""
     yield from rule.when.pitfalls()
     chosen = rule.when.needs & CHOSEN
-    if (
-        rule.when.walks
-        and chosen
-        and not any(_SIZE.search(earlier.when.source) and earlier.when.needs & chosen for earlier in before)
-    ):
-        yield (
-            f"whoever chooses {' and '.join(sorted(chosen))} makes it fail by more than {WALKED} characters: put a rule"
-            " before it that judges what is long, with size(...) and no macro"
-        )
+    guarded = any(_SIZE.search(earlier.when.source) and earlier.when.needs & chosen for earlier in before)
+    if rule.when.walks and chosen and not guarded:
+        harm = f"whoever chooses {' and '.join(sorted(chosen))} makes it fail by more than {WALKED} characters"
+        yield f"{harm}: put a rule before it that judges what is long, with size(...) and no macro"
 
 
 def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
@@ -218,11 +212,8 @@ def _doubtful(file: str, needed: Requirement) -> list[Problem]:
 
 def _misnamed(needed: Requirement) -> list[str]:
     named = (*needed.approvers, *needed.escalate_to)
-    reasons = [
-        f"{name!r} is taken for a person; a role is written role:{name[5:]}"
-        for name in named
-        if name[:5].lower() == "role:" != name[:5]
-    ]
+    roles = [name for name in named if name[:5].lower() == "role:" != name[:5]]
+    reasons = [f"{name!r} is taken for a person; a role is written role:{name[5:]}" for name in roles]
     people = (name for name in named if name != "*" and not name.lower().startswith(ROLE))
     return reasons + [f"{no_person(name)}: nobody can vote so" for name in people if not is_person(name)]
 
