@@ -30,7 +30,6 @@ Show = Callable[[int, int], object]
 class Sender(Protocol):
     def send(self, message: RunInput | ApprovalVote) -> tuple[int, int]:
         """Publish to the home of the run and wait for the ack; return partition and offset."""
-        ...
 
 
 class Followed(NamedTuple):

@@ -133,10 +133,7 @@ def workers_reported(records: Iterable[ReadRecord], used: Mapping[bytes | None, 
             alive=False,
             slots_used=used.get(member.name.encode()),
             seen_ms=by.reported_ms,
-            versions=[
-                *(f"{agent.name} {agent.version}" for agent in member.agents),
-                *(agent.name for agent in member.tools),
-            ],
+            versions=[*(f"{agent.name} {agent.version}" for agent in member.agents), *(t.name for t in member.tools)],
             **{name: getattr(member, name) for name in ("pool", "slots", "started_ms")},
         )
         for member, by in _members(records)
