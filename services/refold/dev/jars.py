@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.wire.resources import resource
-from refold.dev.files import cache_dir, exclusive
+from refold.dev.files import exclusive
 
 Progress = Callable[[str, int, int], None]
 """Callback: current task, steps done, steps in all."""
@@ -59,12 +59,10 @@ def read_lock(path: Path | None = None) -> list[Jar]:
     return jars
 
 
-def fetch_jars(
-    cache: Path | None = None, *, jars: Sequence[Jar] | None = None, progress: Progress = silent
-) -> list[Path]:
+def fetch_jars(cache: Path, *, jars: Sequence[Jar] | None = None, progress: Progress = silent) -> list[Path]:
     """Paths of all jars, in order of the lock; missing or altered ones are downloaded, by one process at a time.
     **Raises** UnreachableError if a download fails; RefoldError if it differs from the lock (do not retry)."""
-    folder = (cache or cache_dir()) / "jars"
+    folder = cache / "jars"
     needed = list(read_lock() if jars is None else jars)
     with exclusive(folder / ".lock"):
         missing = [jar for jar in needed if not _is_intact(folder / jar.filename, jar)]
