@@ -9,8 +9,8 @@ import pytest
 
 from refold.client.operations.run import Changes, redrive
 from refold.client.operations.runs import RunQuery, selected
+from refold.client.reading.diff import MOST_SEEN, run_then
 from refold.client.reading.history import Run, at_time, feed
-from refold.client.reading.then import MOST_SEEN, run_then
 from refold.console.projections.service import KeptProjection
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.views import runs_then

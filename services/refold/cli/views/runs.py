@@ -11,13 +11,12 @@ from refold.cli.output import counted, escape, json_text, print_table, say, styl
 from refold.client.catalog import CatalogReader
 from refold.client.reading.approval import word_for
 from refold.client.reading.budget import Spending
-from refold.client.reading.diff import RunDiff
+from refold.client.reading.diff import RunDiff, RunThen
 from refold.client.reading.history import Run
 from refold.client.reading.messages import ModelMessages
 from refold.client.reading.model import split_args
 from refold.client.reading.run import RunInfo, RunRow, RunShown
 from refold.client.reading.steps import Ask, CallAttempt, RunStep, Successor
-from refold.client.reading.then import RunThen
 from refold.client.reading.words import clock, duration, in_utc, moment, tool_name
 from refold.client.verify import Verified
 from refold.core.approval.catalog import Halts

@@ -1,4 +1,4 @@
-"""Differences of two points of a run, or of two runs."""
+"""Past points of runs: their open steps, and the differences of two points or of two runs."""
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
@@ -6,12 +6,15 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from refold.client.reading.history import Run
-from refold.client.reading.model import Data, ReadModel, plain
-from refold.client.reading.run import info_of
+from refold.client.reading.model import Data, ReadModel, json_text, plain
+from refold.client.reading.run import RunRow, info_of, row_of
 from refold.client.reading.steps import RunStep
+from refold.client.reading.words import with_ellipsis
 from refold.core.wire import canonical
 
 COMPARED = ("status", "says", "result", "failure", "reason", "input", "version", "approvals", "in_doubt", "waiting")
+MOST_SEEN = 200
+"""Characters of `StepThen.given`."""
 STEP_FIELDS = ("status", "result", "failure", "args", "how", "rule", "actor")
 
 
@@ -127,3 +130,40 @@ def _step_fields(left: RunStep, right: RunStep) -> list[FieldChange]:
     before, after = (plain(step.model_dump(include=set(names))) for step in (left, right))
     attempts = _fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)})
     return [*_fields({name: before[name] for name in names}, after), *attempts]
+
+
+class StepThen(ReadModel):
+    """A step without an outcome. `given` is the newest message to a model, else the arguments, cut."""
+
+    step: int
+    kind: str
+    name: str
+    status: str
+    label: str
+    given: str
+
+
+class RunThen(RunRow):
+    """A run as of a past time, with its open steps."""
+
+    open_steps: list[StepThen]
+
+
+def run_then(run: Run) -> RunThen:
+    steps = run.timeline.steps
+    opened = [step for step in steps if step.step in run.state.open and not run.state.over]
+    copied = set(StepThen.model_fields)
+    then = [StepThen(**step.model_dump(include=copied), given=_newest_message(step, steps)) for step in opened]
+    return RunThen(**dict(row_of(run)), open_steps=then)
+
+
+def _newest_message(step: RunStep, steps: list[RunStep]) -> str:
+    args = json_text(step.args)
+    try:
+        named = [(part, part.get("$result", 0)) for part in args["messages"][-1]["parts"]]
+        # A message may name the result of an earlier step in place of its text.
+        texts = [json_text(steps[number - 1].result) if number else part["content"] for part, number in named]
+    except (KeyError, IndexError, TypeError, AttributeError):
+        texts = [step.args]
+    joined = " ".join(part if isinstance(part, str) else canonical.dumps(part) for part in texts)
+    return with_ellipsis(joined, MOST_SEEN)
