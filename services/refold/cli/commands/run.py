@@ -16,12 +16,12 @@ from refold.client.operations.run import prepared, start_run
 from refold.client.operations.runs import RunQuery, Runs
 from refold.client.platform import login
 from refold.client.reading import run as reading
-from refold.client.reading.audit import audit_of
 from refold.client.reading.budget import LimitInUse, limits_in_use
 from refold.client.reading.diff import run_diff, run_then
 from refold.client.reading.history import Run, at_seq, at_time
 from refold.client.reading.messages import messages_of, turns_of
 from refold.client.reading.run import HoldChange, RawRecord, RunEvent, RunShown
+from refold.client.reading.why import audit_of
 from refold.client.values import in_full, texts_of
 from refold.core.approval.signature import REQUEST
 from refold.core.errors import ConflictError, UsageError

@@ -1,4 +1,4 @@
-"""Causes of an event, back to the first request."""
+"""Causes of an event, back to the first request, and the audit trail of a run."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from refold.core.approval.decision import Decision, signed_fields
 from refold.core.approval.signature import content_of, kid_of
 from refold.core.errors import MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import Cause, Entry, Event, SignalReceived, SignalSent
-from refold.core.ids import child_id, parent_of, parse_call_id
+from refold.core.ids import call_id, child_id, parent_of, parse_call_id
 from refold.core.messages import ToolClaim
 from refold.core.run.state import CHAINED
 from refold.core.topics import RUN_LOG
@@ -271,3 +271,68 @@ def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | No
             if any((message.step, message.run_id) == (step, run) for message in sent):
                 return name, seq
     return None
+
+
+PEOPLE = ("actor", "actors", "requester")
+WHY = ("reason", "comment", "message", "verdict", "rule", "text")
+_NO_CALL = {"tool": "", "call_id": "", "key": ""}
+
+
+class AuditLine(ReadModel):
+    """An event of a run's history. `writer` is the service that wrote it, `actors` are the people that it names.
+
+    `cause` is the input that led to it. `key` is the idempotency key, if the event is about a call. `why` contains the
+    recorded reasons, `note` a note of the agent or on the run.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: int
+    type: str
+    writer: str
+    actors: list[str]
+    cause: Cause | None
+    step: int
+    tool: str
+    call_id: str
+    key: str
+    why: dict[str, str]
+    note: Any = None
+
+
+def audit_of(run: Run) -> list[AuditLine]:
+    """Audit trail of a run: a line for each event of its history, without arguments and results."""
+    calls, lines = dict[int, dict[str, str]](), list[AuditLine]()
+    for entry in (judged.entry for judged in run.records if judged.entry):
+        for seq, event in enumerate(entry.events, start=entry.seq):
+            if isinstance(event, events.CallProposed):
+                call = {"tool": event.tool, "call_id": call_id(run.state.run_id, seq), "key": event.key}
+                calls[event.step] = call
+            step = getattr(event, "step", 0)
+            line = AuditLine(
+                run_id=run.state.run_id,
+                seq=seq,
+                at_ms=entry.at_ms,
+                type=type(event).__name__,
+                writer=entry.actor,
+                actors=_actors(event),
+                cause=entry.cause,
+                step=step,
+                **calls.get(step, _NO_CALL),
+                why={name: str(value) for name in WHY if (value := getattr(event, name, ""))},
+                note=_note(event),
+            )
+            lines.append(line)
+    return lines
+
+
+def _note(event: Event) -> Any:
+    if isinstance(event, events.RunAnnotated):
+        return event.note
+    return json_text(event.data) if isinstance(event, events.NoteRecorded) else None
+
+
+def _actors(event: Event) -> list[str]:
+    values = [getattr(event, name, "") for name in PEOPLE]
+    named = [actor for value in values for actor in (value if isinstance(value, list) else [value]) if actor]
+    return list(dict.fromkeys(named))

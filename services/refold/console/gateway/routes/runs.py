@@ -8,13 +8,12 @@ from fastapi.responses import StreamingResponse
 
 from refold.client.operations.runs import RunQuery
 from refold.client.reading.api import LARGEST_NUMBER, RunFilter, RunPage
-from refold.client.reading.audit import AuditLine, audit_of
 from refold.client.reading.diff import RunDiff, run_diff
 from refold.client.reading.history import Run
 from refold.client.reading.messages import ModelMessages, messages_of, turns_of
 from refold.client.reading.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.client.reading.steps import RunStep
-from refold.client.reading.why import Why, why
+from refold.client.reading.why import AuditLine, Why, audit_of, why
 from refold.client.values import texts_of
 from refold.console.gateway.reading import events_after
 from refold.console.gateway.site import AfterHeader, Gateway, SentFile, Seq, SeqOption, Site
