@@ -87,11 +87,9 @@ class AsyncClient:
         await self.close()
 
     def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
-        """Returns this client for another actor: `client.of("ada").cancel("r-1")`.
-
-        Both share connections and close together. `roles` come from the actor's login and go into votes, as far as the
-        vote key may claim them. Keys default to this client's; they have to be valid for the actor.
-        """
+        """Returns this client for another actor: `client.of("ada").cancel("r-1")`. Both share connections and close
+        together. `roles` come from the actor's login and go into votes, as far as the vote key may claim them. Keys
+        default to this client's; they have to be valid for the actor."""
         client, keys = copy(self), {"_key": key or self._key, "_vote_key": vote_key or self._vote_key}
         # The copy has the cached key of this actor, which would sign requests of the other.
         vars(client).pop("_request_key", None)
@@ -155,9 +153,7 @@ class AsyncClient:
 
     async def result(self, run: str, *, timeout: timedelta | None = None) -> Any:
         """Waits until a run is over; returns the agent's result as JSON data. The run may not be requested yet.
-
-        **Raises** RunFailedError when it has failed or was cancelled.
-        """
+        **Raises** RunFailedError when it has failed or was cancelled."""
         ended = await self.wait(run, timeout=timeout)
         ended.check()
         return ended.value
@@ -168,10 +164,8 @@ class AsyncClient:
         return await self._do(self._whole, await _answer_in_time(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
-        """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log.
-
-        Large values stay pointers, and a view has no void records. **Raises** NotFoundError.
-        """
+        """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log. Large values
+        stay pointers, and a view has no void records. **Raises** NotFoundError."""
 
         def read() -> RunInfo:
             runs, settings = self._platform.runs, self._platform.settings
@@ -184,11 +178,8 @@ class AsyncClient:
         return await self._do(read)
 
     async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
-        """Yields the events of a run after number `after`, until the run is over.
-
-        **Shape**: in order, without gaps. `timeout` is for each event. Close it (`contextlib.aclosing`) if you leave it
-        early.
-        """
+        """Yields the events of a run after number `after`, until the run is over. **Shape**: in order, without gaps.
+        `timeout` is for each event. Close it (`contextlib.aclosing`) if you leave it early."""
         queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         put, last_seq = partial(_put, asyncio.get_running_loop(), queue), after
 
@@ -210,9 +201,7 @@ class AsyncClient:
 
     async def stream(self, run: str, *, timeout: timedelta | None = None) -> AsyncIterator[LivePart]:
         """Yields the live output of calls, such as tokens of models, until the run or a `timeout` of silence ends it.
-
-        Lossy, and kept for minutes; the result is authoritative.
-        """
+        Lossy, and kept for minutes; the result is authoritative."""
         runs = await self._do(lambda: self._platform.runs)
         parts, over = live_parts(runs, run_id(run), timeout), object()
         try:
@@ -226,10 +215,8 @@ class AsyncClient:
     async def signal(
         self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:
-        """Sends the signal that a run's `ctx.wait_for(name)` waits for, now or later; once for each `id`.
-
-        **Raises** NotFoundError; ConflictError when the run is over or has too many unread signals.
-        """
+        """Sends the signal that a run's `ctx.wait_for(name)` waits for, now or later; once for each `id`. **Raises**
+        NotFoundError; ConflictError when the run is over or has too many unread signals."""
         message = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
         return await self._send(message, operations.signal, timeout)
 
@@ -237,10 +224,8 @@ class AsyncClient:
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:
         """Gives the result of a callback by its token. The first answer counts; with the same `key` it can be repeated.
-
         **Raises** NotFoundError; ConflictError when it has another answer or is over; UsageError for a result that does
-        not fit.
-        """
+        not fit."""
         message = operations.answered(token, data, key=key, actor=self._actor)
         return await self._send(message, operations.answer_callback, timeout)
 
@@ -250,10 +235,8 @@ class AsyncClient:
         return await self._send(answer, operations.answer_callback, timeout)
 
     async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
-        """Cancels a run and its children; as an operator, if another actor requested it.
-
-        **Raises** NotFoundError, ConflictError when it has ended otherwise.
-        """
+        """Cancels a run and its children; as an operator, if another actor requested it. **Raises** NotFoundError,
+        ConflictError when it has ended otherwise."""
         return await self._control(run, "cancel", reason, timeout)
 
     async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
@@ -265,10 +248,8 @@ class AsyncClient:
         return await self._control(run, RESUME, "", timeout)
 
     async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
-        """Continues a failed run where it failed, or runs the code of a stalled one again, as an operator.
-
-        **Raises** NotFoundError, ConflictError when it is neither.
-        """
+        """Continues a failed run where it failed, or runs the code of a stalled one again, as an operator. **Raises**
+        NotFoundError, ConflictError when it is neither."""
 
         def build(current: Run) -> OperationRow:
             if current.status != "stalled":
@@ -280,11 +261,8 @@ class AsyncClient:
         return (await self._on(run, build, timeout)).result
 
     async def agents(self) -> list[AgentServed]:
-        """The versions of agents that planners report, each with its members.
-
-        For display: any executor may write such a report. A killed member's (`alive` is False) stays for up to nine
-        days.
-        """
+        """The versions of agents that planners report, each with its members. For display: any executor may write such
+        a report. A killed member's (`alive` is False) stays for up to nine days."""
         return await self._do(lambda: self._platform.served().agents)
 
     async def tools(self) -> list[ToolServed]:
@@ -298,9 +276,7 @@ class AsyncClient:
 
     async def approval(self, name: str) -> Question:
         """Returns a question by its id; the open one about a call by `RUN/SEQ`, or in a run and its family by `RUN`.
-
-        **Raises** NotFoundError; UsageError when there are several.
-        """
+        **Raises** NotFoundError; UsageError when there are several."""
         approvals = await self._do(lambda: self._platform.approvals)
         return await self._do(lambda: question_row(approvals.get(approvals.named(name))))
 
@@ -314,11 +290,9 @@ class AsyncClient:
         message: str = "",
         timeout: timedelta = WAIT,
     ) -> Voted:
-        """Votes on a question, by its whole id, whether the call may go out. Signed in the actor's name.
-
-        `edit` replaces all `args` of the call; `answer` gives the `result` in the tool's place. **Raises**
-        NotFoundError, ConflictError when it is decided already, UsageError for a void vote.
-        """
+        """Votes on the sending of a call, by the whole id of its question. Signed in the actor's name. `edit` replaces
+        all `args` of the call; `answer` gives the `result` in the tool's place. **Raises** NotFoundError, ConflictError
+        when it is decided already, UsageError for a void vote."""
         edit = {"args": canonical.dumps(dict(args or {}))} if action == "edit" else {}
         return await self.vote(approval, action, "", {"result": result, "message": message, **edit}, timeout=timeout)
 

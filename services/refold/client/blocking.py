@@ -50,10 +50,8 @@ def _iterating(
 
 
 class Client:
-    """`AsyncClient` for programs without asyncio: the same arguments and methods, which block. Thread-safe.
-
-    One per process is enough, made after a fork. After `close` all methods raise UsageError.
-    """
+    """`AsyncClient` for programs without asyncio: the same arguments and methods, which block. Thread-safe. One per
+    process is enough, made after a fork. After `close` all methods raise UsageError."""
 
     def __init__(self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "") -> None:
         more = {"key": key, "vote_key": vote_key}

@@ -67,11 +67,8 @@ def publish(
     publisher: KafkaPublisher, catalog_reader: CatalogReader, entries: Iterable[CatalogEntry], root: SigningKey
 ) -> None:
     """Signs entries and writes them, with missing ones, into every partition. The policy goes before the `current` that
-    names it.
-
-    **Raises** UsageError for another platform's catalog; ConflictError if the catalog has lost records; as
-    `KafkaPublisher.send_raw`, with only some partitions written: publish again.
-    """
+    names it. **Raises** UsageError for another platform's catalog; ConflictError if the catalog has lost records; as
+    `KafkaPublisher.send_raw`, with only some partitions written: publish again."""
     if catalog_reader.lost:
         hint = "no run starts and no vote counts until the topic is recreated: docs/guides/keys-and-acls.md"
         raise ConflictError(f"partition {catalog_reader.lost[0]} of the catalog has lost records", hint=hint)

@@ -34,9 +34,7 @@ SORTS = ("requested_ms", "at_ms", "ended_ms")
 @dataclass(frozen=True)
 class RunQuery:
     """Filter and order of a list of runs; empty fields match any. `alone`: by `one_state`. **Raises** MalformedError.
-
-    The log is asked by agent, state, labels, session, code and the time of the last entry; the rest needs a view.
-    """
+    The log is asked by agent, state, labels, session, code and the time of the last entry; the rest needs a view."""
 
     agent: str = ""
     state: str = ""

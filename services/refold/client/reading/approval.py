@@ -166,11 +166,8 @@ class Question(ReadModel):
 
 
 class QuestionShown(Question):
-    """A question with its request, votes and decision.
-
-    `people` are entitled to decide, `refused` are unreadable votes, `log` is a conflict with the run log, `ended` is
-    the outcome in the run.
-    """
+    """A question with its request, votes and decision. `people` are entitled to decide, `refused` are unreadable votes,
+    `log` is a conflict with the run log, `ended` is the outcome in the run."""
 
     people: list[str]
     request: Any

@@ -17,10 +17,8 @@ StepStatus = Literal[
 
 
 class StepChange(NamedTuple):
-    """Step after an event. `phase` is that of `OpenStep`, empty once the step is over.
-
-    `failure` replaces the earlier one if `fails` is set; None clears it.
-    """
+    """Step after an event. `phase` is that of `OpenStep`, empty once the step is over. `failure` replaces the earlier
+    one if `fails` is set; None clears it."""
 
     status: StepStatus
     phase: StepPhase | Literal[""] = ""

@@ -128,10 +128,8 @@ class Successor(ReadModel):
 
 
 class Timeline:
-    """The steps of a run, fed with its accepted entries in order.
-
-    `unheard` are failed tasks that the agent did not await; `pauses` are in force.
-    """
+    """The steps of a run, fed with its accepted entries in order. `unheard` are failed tasks that the agent did not
+    await; `pauses` are in force."""
 
     def __init__(self, run_id: RunId) -> None:
         self.run_id = run_id
