@@ -40,7 +40,7 @@ class LivePart:
 
 
 class Tries:
-    """Filter for parts of the last try of each call: `read` returns None for a part of an earlier one."""
+    """Filter of live output: `read` returns None for parts of earlier tries of a call."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
@@ -123,7 +123,7 @@ def live_parts(runs: Runs, run: RunId, timeout: timedelta | None) -> Generator[L
 
 
 def part_in(record: Record) -> StreamPart | None:
-    """Return the part in a record; None if it is unreadable or of another run's call."""
+    """Decode the part of a call's live output in a record; None if it is unreadable or of another run's call."""
     try:
         part = codec.decode(StreamPart, record.value or b"")
         canonical.parse(part.data)

@@ -33,7 +33,7 @@ def values_of(state: RunState, blobs: Blobs | None) -> Values:
 
 
 def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
-    """Load the large values in a run's data; lost ones stay pointers. **Raises** UnreachableError."""
+    """Replace pointers in a run's data by their large values; lost ones stay pointers. **Raises** UnreachableError."""
     if isinstance(data, dict):
         step = data.get("step", step)
         return {name: in_full(value, run, blobs, step) for name, value in data.items()}

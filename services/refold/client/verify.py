@@ -190,7 +190,7 @@ class _Ended(NamedTuple):
 
 
 def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
-    """Return the keys of the catalog, including revoked and retired ones."""
+    """Public keys of the catalog for checks of signatures, including revoked and retired ones."""
     keys = catalog.read(reader, trust).whole.keys
     return {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
 
@@ -216,7 +216,7 @@ class _Statuses:
 
 @dataclass(slots=True)
 class _Facts:
-    """Facts about runs, collected from the log to check other topics."""
+    """Facts about runs, collected from the run log to check the other topics against it."""
 
     keys: Callable[[], dict[str, PublicKey]]
     statuses: _Statuses = field(default_factory=_Statuses)

@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Watch(Generic[_T]):
-    """A wait for an answer about a run. Only `answer` is thread-safe."""
+    """A client's wait for an answer about a run, fed with its log records. Only `answer` is thread-safe."""
 
     def __init__(self, run: RunId, judge: Callable[[Run], _T | None], *, look_back_at: float, fresh: bool) -> None:
         self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
@@ -45,7 +45,7 @@ class Watch(Generic[_T]):
         self._begin()
 
     def hear(self, record: Record) -> None:
-        """Take a record of the run; keep it while earlier ones may come."""
+        """Apply a log record of the awaited run; keep it while earlier ones may come."""
         if self.look_back_at:
             self._buffered.append(record)
         if self.whole:
@@ -79,7 +79,7 @@ class Watch(Generic[_T]):
 
 
 class Watcher:
-    """Watcher of runs. Thread-safe."""
+    """Consumer of the run log that resolves clients' waits for answers about runs. Thread-safe."""
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
         self._settings, self._partitions = settings, partitions

@@ -99,7 +99,7 @@ def messages_of(state: RunState, step: int, text_of: Callable[[str], str] = inli
 
 
 def turns_of(state: RunState, text_of: Callable[[str], str] = inline_text) -> list[ModelTurn]:
-    """Requests to models without an answer, by step."""
+    """Requests of a run to models that have no answer so far, by step."""
     turns = []
     for step in state.open_calls():
         try:

@@ -98,7 +98,7 @@ class RunStep(ReadModel):
 
     @property
     def asked(self) -> Ask | None:
-        """The open question about the step."""
+        """The open question to approvers about the step."""
         waits = self.approvals and not self.approvals[-1].verdict and self.status in ("approval", "doubt")
         return self.approvals[-1] if waits else None
 

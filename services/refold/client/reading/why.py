@@ -191,7 +191,7 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
 
 
 def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
-    """Entries from an event back to the request of the first run."""
+    """Causal links from an event back, entry by entry and across runs, to the request of the first run."""
     visited = set[tuple[str, int]]()
     # A forged log may lead in circles.
     while (run.state.run_id, seq) not in visited and (not most or len(visited) < most):

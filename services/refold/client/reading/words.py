@@ -63,5 +63,5 @@ def tool_name(name: str) -> str:
 
 
 def with_ellipsis(text: str, limit: int) -> str:
-    """Cut a text to `limit` characters, with an ellipsis; 0 means no limit."""
+    """Cut a text for display to `limit` characters, with an ellipsis; 0 means no limit."""
     return text if not limit or len(text) <= limit else f"{text[: limit - 1]}…"
