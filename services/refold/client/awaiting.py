@@ -112,7 +112,7 @@ class AsyncClient:
         """Ends pending waits with UsageError and closes the consumer. Does nothing on a client made by `of`."""
         if self._main is not self or self.pid not in (0, os.getpid()):
             return
-        await self._do(self._close)
+        await self._submit(self._close)
         self._threads.shutdown(wait=False)
 
     async def start(
@@ -148,7 +148,7 @@ class AsyncClient:
             budget=budget.limits if budget is not None else None,
         )
         # A run with an id that was made just now has no past.
-        answer = await self._do(self._start, request, TAKEN_S if id else math.inf)
+        answer = await self._submit(self._request_run, request, TAKEN_S if id else math.inf)
         return await _answer_in_time(answer, timeout, f"no planner has taken the request for {id or agent}")
 
     async def result(self, run: str, *, timeout: timedelta | None = None) -> Any:
@@ -160,8 +160,8 @@ class AsyncClient:
 
     async def wait(self, run: str, *, timeout: timedelta | None = None) -> Ended:
         """Waits until a run is over, however it ends."""
-        over = await self._do(self._listen, run, lambda current: ending_of(current) if current.state.over else None)
-        return await self._do(self._whole, await _answer_in_time(over, timeout, f"run {run} is not over"))
+        over = await self._submit(self._watch, run, lambda current: ending_of(current) if current.state.over else None)
+        return await self._submit(self._value_in_full, await _answer_in_time(over, timeout, f"run {run} is not over"))
 
     async def get(self, run: str) -> RunInfo:
         """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log. Large values
@@ -175,25 +175,25 @@ class AsyncClient:
                     return info_of(viewed.run)
             return info_of(runs.get(run))
 
-        return await self._do(read)
+        return await self._submit(read)
 
     async def events(self, run: str, *, after: int = 0, timeout: timedelta | None = None) -> AsyncIterator[RunEvent]:
         """Yields the events of a run after number `after`, until the run is over. **Shape**: in order, without gaps.
         `timeout` is for each event. Close it (`contextlib.aclosing`) if you leave it early."""
         queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-        put, last_seq = partial(_put, asyncio.get_running_loop(), queue), after
+        put, last_seq = partial(_put_from_thread, asyncio.get_running_loop(), queue), after
 
-        def hear(current: Run) -> bool | None:
+        def queue_events(current: Run) -> bool | None:
             nonlocal last_seq
             for event in events_of(current, last_seq):
                 put(event)
                 last_seq = event.seq
             return True if current.state.over else None
 
-        over = await self._do(self._listen, run, hear)
+        over = await self._submit(self._watch, run, queue_events)
         over.add_done_callback(lambda _: put(None))
         try:
-            while (event := await _within(queue.get(), timeout, f"nothing new of run {run}")) is not None:
+            while (event := await _before_timeout(queue.get(), timeout, f"nothing new of run {run}")) is not None:
                 yield event
             over.result()
         finally:
@@ -202,10 +202,10 @@ class AsyncClient:
     async def stream(self, run: str, *, timeout: timedelta | None = None) -> AsyncIterator[LivePart]:
         """Yields the live output of calls, such as tokens of models, until the run or a `timeout` of silence ends it.
         Lossy, and kept for minutes; the result is authoritative."""
-        runs = await self._do(lambda: self._platform.runs)
+        runs = await self._submit(lambda: self._platform.runs)
         parts, over = live_parts(runs, run_id(run), timeout), object()
         try:
-            while (part := await self._do(next, parts, over)) is not over:
+            while (part := await self._submit(next, parts, over)) is not over:
                 if isinstance(part, LivePart):
                     yield part
         finally:
@@ -218,7 +218,7 @@ class AsyncClient:
         """Sends the signal that a run's `ctx.wait_for(name)` waits for, now or later; once for each `id`. **Raises**
         NotFoundError; ConflictError when the run is over or has too many unread signals."""
         message = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
-        return await self._send(message, operations.signal, timeout)
+        return await self._send_signal(message, operations.signal, timeout)
 
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
@@ -227,25 +227,25 @@ class AsyncClient:
         **Raises** NotFoundError; ConflictError when it has another answer or is over; UsageError for a result that does
         not fit."""
         message = operations.answered(token, data, key=key, actor=self._actor)
-        return await self._send(message, operations.answer_callback, timeout)
+        return await self._send_signal(message, operations.answer_callback, timeout)
 
     async def fail(self, token: str, message: str, *, key: str = "", timeout: timedelta | None = WAIT) -> SignalResult:
         """Fails a callback: the agent sees a failure instead of a result. **Raises** as `complete`."""
         answer = operations.answered(token, failure=message, key=key, actor=self._actor)
-        return await self._send(answer, operations.answer_callback, timeout)
+        return await self._send_signal(answer, operations.answer_callback, timeout)
 
     async def cancel(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Cancels a run and its children; as an operator, if another actor requested it. **Raises** NotFoundError,
         ConflictError when it has ended otherwise."""
-        return await self._control(run, "cancel", reason, timeout)
+        return await self._control_run(run, "cancel", reason, timeout)
 
     async def pause(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Pauses a run and its children. **Raises** NotFoundError, ConflictError when it is over."""
-        return await self._control(run, PAUSE, reason, timeout)
+        return await self._control_run(run, PAUSE, reason, timeout)
 
     async def resume(self, run: str, *, timeout: timedelta | None = WAIT) -> CommandResult:
         """Lets a run go on. **Raises** NotFoundError, ConflictError when it is over or not paused."""
-        return await self._control(run, RESUME, "", timeout)
+        return await self._control_run(run, RESUME, "", timeout)
 
     async def retry(self, run: str, *, reason: str = "", timeout: timedelta | None = WAIT) -> CommandResult:
         """Continues a failed run where it failed, or runs the code of a stalled one again, as an operator. **Raises**
@@ -258,27 +258,27 @@ class AsyncClient:
                 raise UsageError(f"run {run} is stalled, not failed", hint="only its code is run again")
             return operations.retry_code(current, self._actor)
 
-        return (await self._on(run, build, timeout)).result
+        return (await self._operate(run, build, timeout)).result
 
     async def agents(self) -> list[AgentServed]:
         """The versions of agents that planners report, each with its members. For display: any executor may write such
         a report. A killed member's (`alive` is False) stays for up to nine days."""
-        return await self._do(lambda: self._platform.served().agents)
+        return await self._submit(lambda: self._platform.served().agents)
 
     async def tools(self) -> list[ToolServed]:
         """The tools that executors report, with members and the JSON Schema of their arguments. For display."""
-        return await self._do(lambda: self._platform.served().tools)
+        return await self._submit(lambda: self._platform.served().tools)
 
     async def approvals(self, state: State = "open") -> list[Question]:
         """Lists questions to people, oldest first; long-closed ones are only in the histories of their runs."""
-        rows = await self._do(lambda: self._platform.approvals.read().all())
+        rows = await self._submit(lambda: self._platform.approvals.read().all())
         return [question_row(approval) for approval in rows if state in ("all", approval.state)]
 
     async def approval(self, name: str) -> Question:
         """Returns a question by its id; the open one about a call by `RUN/SEQ`, or in a run and its family by `RUN`.
         **Raises** NotFoundError; UsageError when there are several."""
-        approvals = await self._do(lambda: self._platform.approvals)
-        return await self._do(lambda: question_row(approvals.get(approvals.named(name))))
+        approvals = await self._submit(lambda: self._platform.approvals)
+        return await self._submit(lambda: question_row(approvals.get(approvals.named(name))))
 
     async def decide(
         self,
@@ -308,31 +308,31 @@ class AsyncClient:
     ) -> Voted:
         """Votes with the fields of `decide` and `resolve`; a repetition with the same `key` returns the first answer.
         **Raises** as `decide`; ReusedIdError for another vote with this key."""
-        return await self._do(self._vote, approval, action, timeout, key=key, **words)
+        return await self._submit(self._vote, approval, action, timeout, key=key, **words)
 
-    async def _do(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
+    async def _submit(self, work: Callable[..., _T], *args: Any, **named: Any) -> _T:
         self._main.check_process()
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **named))
 
-    async def _on(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:
+    async def _operate(self, run: str, build: Callable[[Run], OperationRow], timeout: timedelta | None) -> Performed:
         def perform() -> Performed:
-            self._open()
+            self._open_connections()
             runs = self._platform.runs
             return one(runs, self._platform.publisher, build(runs.get(run)), _seconds(timeout))
 
-        return await self._do(perform)
+        return await self._submit(perform)
 
-    async def _control(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> CommandResult:
+    async def _control_run(self, run: str, kind: str, reason: str, timeout: timedelta | None) -> CommandResult:
         def build(current: Run) -> OperationRow:
             sign = operations.signing(self._request_key, self._platform.settings.platform)
             return operations.word(current.state, kind, By(self._actor, reason, sign=sign))
 
-        return (await self._on(run, build, timeout)).result
+        return (await self._operate(run, build, timeout)).result
 
-    async def _send(
+    async def _send_signal(
         self, message: RunSignal, build: Callable[[RunState, RunSignal], OperationRow], timeout: timedelta | None
     ) -> SignalResult:
-        answer = await self._on(message.run_id, lambda run: build(run.state, message), timeout)
+        answer = await self._operate(message.run_id, lambda run: build(run.state, message), timeout)
         step = operations.step_of(answer.run.state, message)
         return SignalResult(**dict(answer.result), step=step, said=message.signal_id)
 
@@ -350,7 +350,7 @@ class AsyncClient:
             return self._main._request_key
         return own_key(REQUEST, self._key, self._data)
 
-    def _open(self) -> None:
+    def _open_connections(self) -> None:
         with self._opening:
             _ = self._main._watcher, self._platform.publisher
 
@@ -359,12 +359,12 @@ class AsyncClient:
             if "_watcher" in self.__dict__:
                 self._watcher.close()
 
-    def _listen(self, run: str, judge: Callable[[Run], _T | None]) -> Future[_T]:
-        self._open()
+    def _watch(self, run: str, judge: Callable[[Run], _T | None]) -> Future[_T]:
+        self._open_connections()
         return self._main._watcher.listen(run_id(run), judge).answer
 
-    def _start(self, request: RunRequest, give_up_s: float) -> Future[Started]:
-        self._open()
+    def _request_run(self, request: RunRequest, give_up_s: float) -> Future[Started]:
+        self._open_connections()
         whole = operations.prepared(request, self._platform.settings, lambda: self._main._blobs, self._request_key)
         operation, place = operations.start_run(whole), list[Cause]()
         run = operation.message.run_id
@@ -383,7 +383,7 @@ class AsyncClient:
         self._main._watcher.sent(watch, place[0])
         return watch.answer
 
-    def _whole(self, ended: Ended) -> Ended:
+    def _value_in_full(self, ended: Ended) -> Ended:
         if (blobs := self._main._blobs) is None:
             return ended
         return ended.model_copy(update={"result": in_full(ended.result, run_id(ended.run_id), blobs)})
@@ -393,7 +393,7 @@ class AsyncClient:
             hint = "give the whole id: a decision is on the question that somebody has seen, and on no other"
             raise UsageError(f"{approval} does not name the question that is decided", hint=hint)
         signs, approvals = vote_key(self._vote_key, self._data), self._platform.approvals
-        self._open()
+        self._open_connections()
         name = self._question_id(approval, time.monotonic() + timeout.total_seconds())
         question = approvals.get(name).request.question
         more |= {"result": canonical.dumps(result)} if action == "answer" else {}
@@ -424,12 +424,12 @@ class AsyncClient:
 
 async def _answer_in_time(answer: Future[_T], timeout: timedelta | None, failure: str) -> _T:
     try:
-        return await _within(asyncio.wrap_future(answer), timeout, failure)
+        return await _before_timeout(asyncio.wrap_future(answer), timeout, failure)
     finally:
         answer.cancel()
 
 
-async def _within(answer: Awaitable[_T], timeout: timedelta | None, failure: str) -> _T:
+async def _before_timeout(answer: Awaitable[_T], timeout: timedelta | None, failure: str) -> _T:
     try:
         return await asyncio.wait_for(answer, _seconds(timeout))
     except TimeoutError:
@@ -437,7 +437,7 @@ async def _within(answer: Awaitable[_T], timeout: timedelta | None, failure: str
         raise TimedOutError(f"{failure} after {_seconds(timeout):g} s", hint=hint) from None
 
 
-def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[_T], event: _T) -> None:
+def _put_from_thread(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[_T], event: _T) -> None:
     # The loop may be closed, while the watcher's thread still has events for it.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(queue.put_nowait, event)

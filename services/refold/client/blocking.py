@@ -18,17 +18,17 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _waiting(
+def _blocking_method(
     method: Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]],
 ) -> Callable[Concatenate["Client", _P], _T]:
     @wraps(method)
     def call(self: "Client", /, *args: _P.args, **named: _P.kwargs) -> _T:
-        return self._run(method(self._client, *args, **named))
+        return self._run_on_loop(method(self._client, *args, **named))
 
     return call
 
 
-def _iterating(
+def _blocking_iterator(
     method: Callable[Concatenate[AsyncClient, _P], AsyncIterator[_T]],
 ) -> Callable[Concatenate["Client", _P], Iterator[_T]]:
     @wraps(method)
@@ -40,11 +40,11 @@ def _iterating(
             return await anext(items, over)
 
         try:
-            while (item := self._run(more())) is not over:
+            while (item := self._run_on_loop(more())) is not over:
                 yield item
         finally:
             if not self._main._closed:
-                self._run(items.aclose())
+                self._run_on_loop(items.aclose())
 
     return call
 
@@ -56,7 +56,7 @@ class Client:
     def __init__(self, *, kafka: str = "", data: str = "", actor: str = "", key: str = "", vote_key: str = "") -> None:
         more = {"key": key, "vote_key": vote_key}
         self._client = AsyncClient(kafka=kafka, data=data, actor=actor, threads=MOST_THREADS, **more)
-        self._starting, self._closed = threading.Lock(), False
+        self._start_lock, self._closed = threading.Lock(), False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main = self
 
@@ -66,26 +66,26 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    start = _waiting(AsyncClient.start)
-    result = _waiting(AsyncClient.result)
-    wait = _waiting(AsyncClient.wait)
-    get = _waiting(AsyncClient.get)
-    events = _iterating(AsyncClient.events)
-    stream = _iterating(AsyncClient.stream)
-    signal = _waiting(AsyncClient.signal)
-    complete = _waiting(AsyncClient.complete)
-    fail = _waiting(AsyncClient.fail)
-    cancel = _waiting(AsyncClient.cancel)
-    pause = _waiting(AsyncClient.pause)
-    resume = _waiting(AsyncClient.resume)
-    retry = _waiting(AsyncClient.retry)
-    agents = _waiting(AsyncClient.agents)
-    tools = _waiting(AsyncClient.tools)
-    approvals = _waiting(AsyncClient.approvals)
-    approval = _waiting(AsyncClient.approval)
-    decide = _waiting(AsyncClient.decide)
-    resolve = _waiting(AsyncClient.resolve)
-    vote = _waiting(AsyncClient.vote)
+    start = _blocking_method(AsyncClient.start)
+    result = _blocking_method(AsyncClient.result)
+    wait = _blocking_method(AsyncClient.wait)
+    get = _blocking_method(AsyncClient.get)
+    events = _blocking_iterator(AsyncClient.events)
+    stream = _blocking_iterator(AsyncClient.stream)
+    signal = _blocking_method(AsyncClient.signal)
+    complete = _blocking_method(AsyncClient.complete)
+    fail = _blocking_method(AsyncClient.fail)
+    cancel = _blocking_method(AsyncClient.cancel)
+    pause = _blocking_method(AsyncClient.pause)
+    resume = _blocking_method(AsyncClient.resume)
+    retry = _blocking_method(AsyncClient.retry)
+    agents = _blocking_method(AsyncClient.agents)
+    tools = _blocking_method(AsyncClient.tools)
+    approvals = _blocking_method(AsyncClient.approvals)
+    approval = _blocking_method(AsyncClient.approval)
+    decide = _blocking_method(AsyncClient.decide)
+    resolve = _blocking_method(AsyncClient.resolve)
+    vote = _blocking_method(AsyncClient.vote)
 
     def of(self, actor: str, *, key: str = "", vote_key: str = "", roles: Sequence[str] = ()) -> Self:
         """Returns this client for another actor, as `AsyncClient.of`."""
@@ -97,23 +97,23 @@ class Client:
         """Ends pending waits with UsageError and closes the consumer. Does nothing on a client made by `of`."""
         if self._main is not self or self._client.pid not in (0, os.getpid()):
             return
-        with self._starting:
+        with self._start_lock:
             again, self._closed = self._closed, True
         if self._loop is not None and not again:
             asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result()
-            asyncio.run_coroutine_threadsafe(_end(self._loop), self._loop)
+            asyncio.run_coroutine_threadsafe(_stop_loop(self._loop), self._loop)
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def _run_on_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._main is not self:
-            return self._main._run(work)
+            return self._main._run_on_loop(work)
         self._client.check_process()
-        with self._starting:
+        with self._start_lock:
             if self._closed:
                 work.close()
                 raise UsageError("the client is closed", hint="make another one")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=_live, args=[self._loop], name="refold-client-loop", daemon=True).start()
+                threading.Thread(target=_run_loop, args=[self._loop], name="refold-client-loop", daemon=True).start()
         done = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return done.result()
@@ -121,11 +121,11 @@ class Client:
             done.cancel()
 
 
-def _live(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.close()
 
 
-async def _end(loop: asyncio.AbstractEventLoop) -> None:
+async def _stop_loop(loop: asyncio.AbstractEventLoop) -> None:
     await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
     loop.stop()

@@ -51,16 +51,16 @@ def letters_in(records: Iterable[ReadRecord]) -> Iterator[tuple[str, DeadLetter]
 
 
 def letter_of(place: str, content: DeadLetter) -> Letter:
-    return Letter(**_row(place, content))
+    return Letter(**_letter_fields(place, content))
 
 
 def whole_letter(place: str, content: DeadLetter) -> WholeLetter:
     key, value = (part.decode(errors="backslashreplace") for part in (content.key, content.value))
     hexes = {"value_hex": content.value.hex(), "key_hex": content.key.hex()}
-    return WholeLetter(**_row(place, content), key=key, value=value, **hexes)
+    return WholeLetter(**_letter_fields(place, content), key=key, value=value, **hexes)
 
 
-def _row(place: str, content: DeadLetter) -> dict[str, object]:
+def _letter_fields(place: str, content: DeadLetter) -> dict[str, object]:
     names = ("topic", "partition", "offset", "code", "reason", "service", "at_ms")
     lies = f"{content.topic}/{content.partition}/{content.offset}"
     return {"letter": place, "lies": lies, **{name: getattr(content, name) for name in names}}
@@ -116,12 +116,12 @@ def home_of(record: Record, partitions: int) -> int:
     """Return the home of an input's run, or the input's partition if its key names none."""
     try:
         key = (record.key or b"").decode()
-        return home(_run_of(key), partitions)
+        return home(_run_in_key(key), partitions)
     except (MalformedError, UnicodeDecodeError):
         return record.partition
 
 
-def _run_of(key: str) -> RunId:
+def _run_in_key(key: str) -> RunId:
     try:
         return parse_callback_token(key)
     except MalformedError:

@@ -138,8 +138,8 @@ def _problems_of_file(file: str, content: Any, rules: list[tuple[str, Rule]]) ->
         if same := [place for place, earlier in rules if earlier.name == rule.name]:
             yield Problem(file, rule.name, f"another rule in {same[0]} has the same name")
         if rule.requirement:
-            yield from _slips(file, rule.name, rule.requirement, text["require"])
-        traps = _traps(rule, [earlier for _, earlier in rules])
+            yield from _requirement_slips(file, rule.name, rule.requirement, text["require"])
+        traps = _condition_traps(rule, [earlier for _, earlier in rules])
         yield from (Problem(file, rule.name, reason, fatal=False) for reason in traps)
         rules.append((file, rule))
 
@@ -149,8 +149,8 @@ def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: st
         return []
     try:
         if part == "doubt":
-            return _doubtful(file, read_doubt(content[part]))
-        return _slips(file, rule, read_fallback(content[part]), content[part])
+            return _doubt_slips(file, read_doubt(content[part]))
+        return _requirement_slips(file, rule, read_fallback(content[part]), content[part])
     except UsageError as error:
         return [Problem(file, rule, _error_text(error))]
 
@@ -179,7 +179,7 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
             always = always or rule.name
 
 
-def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
+def _condition_traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
     """Describe how a condition differs from its apparent meaning."""
     yield from rule.when.pitfalls()
     chosen = rule.when.needs & CHOSEN
@@ -189,8 +189,8 @@ def _traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
         yield f"{harm}: put a rule before it that judges what is long, with size(...) and no macro"
 
 
-def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
-    reasons = _misnamed(needed)
+def _requirement_slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -> list[Problem]:
+    reasons = _misnamed_approvers(needed)
     if "expires" in text and needed.expires_ms < 1_000:
         left = f"people have {needed.expires_ms} ms" if needed.expires_ms else "it never expires"
         reasons.append(f"expires: {left} (write 90s, 15m, 2h or 7d)")
@@ -203,14 +203,14 @@ def _slips(file: str, rule: str, needed: Requirement, text: Mapping[str, Any]) -
     return [Problem(file, rule, reason, fatal=False) for reason in reasons]
 
 
-def _doubtful(file: str, needed: Requirement) -> list[Problem]:
-    reasons = _misnamed(needed)
+def _doubt_slips(file: str, needed: Requirement) -> list[Problem]:
+    reasons = _misnamed_approvers(needed)
     if "*" in (*needed.approvers, *needed.escalate_to):
         reasons.append("'*' lets anybody who can sign a vote send a call again of which nobody knows what came of it")
     return [Problem(file, DOUBT, reason, fatal=False) for reason in reasons]
 
 
-def _misnamed(needed: Requirement) -> list[str]:
+def _misnamed_approvers(needed: Requirement) -> list[str]:
     named = (*needed.approvers, *needed.escalate_to)
     roles = [name for name in named if name[:5].lower() == "role:" != name[:5]]
     reasons = [f"{name!r} is taken for a person; a role is written role:{name[5:]}" for name in roles]

@@ -89,7 +89,7 @@ class Verified:
             if erased.hides(record.key):
                 self.erased += record.value is not None
                 _check_record(self, judged := feed(marked, record))
-                _let_go(marked, judged)
+                _drop_ended(marked, judged)
                 continue
             judged = feed(fold, record)
             self.records += judged.void != "anchor"  # that is of no run
@@ -103,11 +103,11 @@ class Verified:
                 if accepted.state is not None and accepted.entry is not None:
                     self._accept(accepted.entry, facts)
                     facts.statuses.follow(accepted.state, accepted.entry, accepted.id, judged)
-            if (ended := _let_go(fold, judged)) is not None:
+            if (ended := _drop_ended(fold, judged)) is not None:
                 self.note(ended, facts)
                 facts.statuses.last.pop(ended.run_id, None)
         self.void = {reason: count for reason, count in void.items() if count}
-        self._check_marked(marked, erased)
+        self._check_erased(marked, erased)
 
     def _accept(self, entry: Entry, facts: "_Facts") -> None:
         self.accepted += 1
@@ -120,7 +120,7 @@ class Verified:
                     reason = f"a decision that the run has accepted does not hold: {error.message}"
                     self.add("decision", entry.run_id, reason)
 
-    def _check_marked(self, fold: LogFold, erased: Markers) -> None:
+    def _check_erased(self, fold: LogFold, erased: Markers) -> None:
         for state in [state for run, state in fold.states.items() if fold.has_all(run) and not state.over]:
             # Planners write markers too; an archivist's names an end, which no copied beginning has.
             if erased.runs[state.run_id].head in ("", *(head.id.hex() for head in state.heads)):
@@ -132,10 +132,10 @@ class Verified:
         if run not in self.digests and run not in self.frozen and not own:
             raise NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
         of_runs = ("digests", "open", "overdue", "in_doubt", "frozen", "copied")
-        return replace(self, violations=own, **{name: _only(getattr(self, name), run) for name in of_runs})
+        return replace(self, violations=own, **{name: _entries_of(getattr(self, name), run) for name in of_runs})
 
 
-def _only(runs: Any, run: str) -> Any:
+def _entries_of(runs: Any, run: str) -> Any:
     if isinstance(runs, dict):
         return {run: runs[run]} if run in runs else {}
     return [run] * (run in runs)
@@ -145,7 +145,7 @@ def verify_log(reader: LogReader, trust: Trust, *, now_ms: int, settle_s: float 
     """Verify all topics; the others have `settle_s` seconds to agree with the log."""
     deadline = time.monotonic() + settle_s
     while True:
-        result = _once(reader, trust, now_ms)
+        result = _verify_once(reader, trust, now_ms)
         if not any(violation.kind in _MAY_SETTLE for violation in result.violations) or time.monotonic() > deadline:
             return result
         time.sleep(PAUSE_S)
@@ -158,7 +158,7 @@ _MAY_SETTLE = frozenset({"outcome", "open-call", "decision"})
 _OVERDUE_MS = 15_000
 
 
-def _once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
+def _verify_once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     result, fold = Verified(now_ms, partitions=reader.partitions(RUN_LOG)), LogFold()
     facts = _Facts(cache(partial(_keys, reader, trust)))
     erased = Markers((record.key, record.value) for record in reader.scan(RUN_SNAPSHOT))
@@ -224,7 +224,7 @@ class _Facts:
     pools: set[str] = field(default_factory=lambda: {"default"})
 
 
-def _let_go(fold: LogFold, judged: JudgedRecord) -> RunState | None:
+def _drop_ended(fold: LogFold, judged: JudgedRecord) -> RunState | None:
     """Drop and return the state of a run that this record ended for good."""
     state = fold.states.get(judged.run_id) if not judged.void or judged.mended else None
     if state is None or not state.over or state.status == "failed":  # a retry may extend a failed one
@@ -282,7 +282,7 @@ def _is_overdue(state: RunState, now_ms: int) -> bool:
 
 def _outcomes(result: Verified, reader: LogReader) -> dict[RunId, _Ended]:
     outcomes: dict[RunId, _Ended] = {}
-    for key, outcome, _ in _rows(result, reader, RUN_COMPLETED, RunOutcome):
+    for key, outcome, _ in _decode(result, reader, RUN_COMPLETED, RunOutcome):
         if outcome is None:
             outcomes.pop(RunId(key), None)
             continue
@@ -342,7 +342,7 @@ def _open_requests(result: Verified, reader: LogReader, pools: set[str], waits: 
     for pool in sorted(pools):
         # A planner that lies can name any pool: of one without a topic no executor is asked for a call.
         with suppress(NotFoundError):
-            for call, request, record in _rows(result, reader, tool_requested(pool), ToolRequest):
+            for call, request, record in _decode(result, reader, tool_requested(pool), ToolRequest):
                 requested.pop(call, None)
                 # A tombstone in `waits` that takes nothing back closes the call as if it were settled.
                 if request is not None or (call in waits and not taken_back(record.read_headers())):
@@ -350,7 +350,7 @@ def _open_requests(result: Verified, reader: LogReader, pools: set[str], waits: 
     return requested
 
 
-def _rows(result: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
+def _decode(result: Verified, reader: LogReader, topic: str, kind: type[_T]) -> Iterator[tuple[str, _T | None, Record]]:
     """Key, message (None for a tombstone) and record; an unreadable record becomes a violation in `result` instead."""
     for record in reader.scan(topic):
         try:

@@ -42,7 +42,7 @@ class Watch(Generic[_T]):
         self.run, self.answer, self.look_back_at = run, Future[_T](), look_back_at
         self._judge, self.whole = judge, fresh
         self._buffered: list[Record] = []
-        self._begin()
+        self._reset_fold()
 
     def hear(self, record: Record) -> None:
         """Apply a log record of the awaited run; keep it while earlier ones may come."""
@@ -54,7 +54,7 @@ class Watch(Generic[_T]):
     def catch_up(self, history: list[Record], end: int) -> None:
         later, self._buffered = [record for record in self._buffered if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
-        self._begin()
+        self._reset_fold()
         for record in [*history, *later]:
             self.hear(record)
 
@@ -74,7 +74,7 @@ class Watch(Generic[_T]):
         with suppress(InvalidStateError):
             self.answer.set_exception(error)
 
-    def _begin(self) -> None:
+    def _reset_fold(self) -> None:
         self.current, self._fold = Run.empty(self.run), LogFold()
 
 
@@ -83,7 +83,7 @@ class Watcher:
 
     def __init__(self, settings: KafkaSettings, partitions: int) -> None:
         self._settings, self._partitions = settings, partitions
-        # Reentrant: an answer that is set under the lock calls `_drop` in the same thread.
+        # Reentrant: an answer that is set under the lock calls `_forget` in the same thread.
         self._lock = threading.RLock()
         self._watches: dict[bytes, list[Watch[object]]] = defaultdict(list)
         self._sent: dict[Cause, Watch[object]] = {}
@@ -108,7 +108,7 @@ class Watcher:
                 self._thread = threading.Thread(target=self._consume, name="refold-client", daemon=True)
                 self._thread.start()
             listening = self._listening
-        watch.answer.add_done_callback(lambda _: self._drop(watch))  # type: ignore[arg-type]
+        watch.answer.add_done_callback(lambda _: self._forget(watch))  # type: ignore[arg-type]
         # Outside the lock: a thread that cannot reach Kafka takes it before it reports the failure here.
         listening.result()
         return watch
@@ -131,7 +131,7 @@ class Watcher:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _drop(self, watch: Watch[object]) -> None:
+    def _forget(self, watch: Watch[object]) -> None:
         with self._lock:
             left = self._watches.get(watch.run.encode(), [])
             if watch in left:

@@ -208,16 +208,16 @@ class Supervisor:
 
     def _run(self) -> None:
         try:
-            while self._turn():
+            while self._handle_next():
                 pass
             for rank in sorted({slot.child.rank for slot in self._slots}, reverse=True):
-                self._end([slot for slot in self._slots if slot.child.rank == rank])
+                self._stop_slots([slot for slot in self._slots if slot.child.rank == rank])
             self._stopped_cleanly = True
         finally:
             for slot in self._slots:
                 slot.kill()
 
-    def _turn(self) -> bool:
+    def _handle_next(self) -> bool:
         """Start due children, then wait for the next event; False on a stop request."""
         for slot in list(self._slots):
             if slot.due is not None and slot.due <= time.monotonic():
@@ -243,7 +243,7 @@ class Supervisor:
             self._on_exit(exit_)
         return message is not None
 
-    def _end(self, slots: list[Slot]) -> None:
+    def _stop_slots(self, slots: list[Slot]) -> None:
         """Stop children together, within their longest grace, then kill the rest."""
         deadline = time.monotonic() + max(slot.child.grace.total_seconds() for slot in slots)
         for slot in slots:

@@ -94,26 +94,26 @@ class Approvals:
         if problem := index.unsound.get(approval_id):
             hint = "report it to an operator; do not vote"
             raise ConflictError(f"no service accepts the question {approval_id}: {problem}", hint=hint)
-        raise _unknown(approval_id)
+        raise _no_approval(approval_id)
 
     def named(self, name: str) -> str:
         """Find an approval by its id or a prefix, the id of a call, a run or one above it. Open ones come first.
         **Raises** MalformedError; NotFoundError; UsageError if several are open."""
         if "/" not in name:
-            return self._of_family(run_id(name))
+            return self._open_in_family(run_id(name))
         call = asked_about(name)
         beginning = name if name != call else f"{call}~"
         index = self.read(home(parse_call_id(call)[0], self._partitions))
         candidates = index.named(beginning) or [row for row in index.unsound if row.startswith(beginning)]
         if not candidates:
-            raise _unknown(name)
+            raise _no_approval(name)
         open_now = list(filter(index.waiting, candidates))
         if len(open_now) > 1:
             hint = f"report it to an operator, no planner asks so: {', '.join(open_now)}"
             raise UsageError(f"the call {call} has {len(open_now)} open approvals", hint=hint)
         return (open_now or candidates)[-1]
 
-    def _of_family(self, run: RunId) -> str:
+    def _open_in_family(self, run: RunId) -> str:
         index = self.read(home(run, self._partitions))
         ids = [a.request.approval_id for a in index.all() if is_below(a.request.run_id, run) and not a.over]
         if not ids:
@@ -132,7 +132,7 @@ class Approvals:
         MalformedError for an unreadable one."""
         if not _is_name(actor):
             raise UsageError(f"{actor!r} is not a name", hint="set your name with --actor")
-        approval = None if action == "revoke-grant" else self._open(approval_id, action)
+        approval = None if action == "revoke-grant" else self._undecided(approval_id, action)
         subject = approval.request if approval else self.granted(approval_id)
         if subject.question != question:
             raise ConflictError(
@@ -140,7 +140,7 @@ class Approvals:
                 hint=f"`refold approval show {approval_id}`",
             )
         if approval and action in ballot.DECIDING and approval.request.about != about:
-            raise _another_matter(approval.request, action)
+            raise _wrong_subject(approval.request, action)
         issued, quorum = clock_ms(), 1
         if approval:
             issued, quorum = approval.now, quorum_of(approval.request, approval.roles.askers)
@@ -196,10 +196,10 @@ class Approvals:
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
 
-    def _open(self, approval_id: str, action: str) -> Approval:
+    def _undecided(self, approval_id: str, action: str) -> Approval:
         approval = self.get(approval_id)
         if approval.decision is not None and action not in ("comment", "remind"):
-            raise _decided(approval_id, approval.decision)
+            raise _decided_already(approval_id, approval.decision)
         if approval.over:
             call = approval.request.call_id
             index = self.read(self.home_of(approval_id))
@@ -225,14 +225,14 @@ class Approvals:
         for index, _ in self._rounds(self.home_of(vote.approval)):
             if void := index.letters.get((position.partition, position.offset)):
                 raise _refusal(index, vote, void, position)
-            answer = _answer(index, vote, position)
+            answer = _outcome_so_far(index, vote, position)
             now = time.monotonic()
             settled = min(settled, now) if answer else settled
             # What is decided is final; of the rest, something that comes later may still make another thing.
             if answer and (answer.what == "decided" or now - settled >= self._settle_s):
                 return answer
             if now - begun > timeout_s:
-                raise _unanswered(index, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
+                raise _no_answer(index, vote, counts=answer is not None, waited=f"{timeout_s:g} s")
         raise AssertionError("a tail goes on for ever")
 
     def watch(self) -> Iterator[ApprovalIndex]:
@@ -287,14 +287,14 @@ def _objection(approval: Approval, vote: Vote) -> str:
         return f"the vote would be void: {problem.reason}"
     # Sent, it would lie in the log and count once its person may decide.
     if vote.action in (*ballot.DECIDING, *ballot.HANDING) and (problem := approval.void(vote)):
-        return f"the vote would be void: {problem.reason}{_entitled(approval, vote.actor)}"
+        return f"the vote would be void: {problem.reason}{_deciders_text(approval, vote.actor)}"
     if wrong := [name for name in vote.to if not _is_name(name) or not _is_name(name.removeprefix(ROLE))]:
         return f"{wrong[0]!r} is not a name"
     objects = _OBJECTIONS.get(vote.action)
     return objects(approval, vote) if objects else ""
 
 
-def _entitled(approval: Approval, actor: str) -> str:
+def _deciders_text(approval: Approval, actor: str) -> str:
     people = ", ".join(approval.people()[:10])
     revoked = f"; {actor} is revoked by the catalog" if actor in approval.roles.revoked else ""
     return (f"; {people} may decide" if people else "") + revoked
@@ -314,7 +314,7 @@ def _withdraw_objection(approval: Approval, vote: Vote) -> str:
     return f"{vote.actor} has said nothing that could be taken back"
 
 
-def _is_left_out(request: ApprovalRequest, name: str) -> bool:
+def _is_excluded(request: ApprovalRequest, name: str) -> bool:
     return request.requirement.not_requester and has_asked(request, name)
 
 
@@ -322,7 +322,7 @@ def _delegate_objection(approval: Approval, vote: Vote) -> str:
     name = vote.to[0]
     if name == vote.actor:
         return f"{name} decides already, and cannot delegate to {name}"
-    if _is_left_out(approval.request, name):
+    if _is_excluded(approval.request, name):
         return f"{name} has asked for the run or its arguments and may not decide on it"
     return f"{name} is revoked by the catalog and may not decide" if name in approval.roles.revoked else ""
 
@@ -331,7 +331,7 @@ def _reassign_objection(approval: Approval, vote: Vote) -> str:
     request, roles = approval.request, approval.roles
     more = request.requirement.escalate_to if request.level else []
     people, elsewhere = reach([*vote.to, *more], roles)
-    able, quorum = [name for name in people if not _is_left_out(request, name)], quorum_of(request, roles.askers)
+    able, quorum = [name for name in people if not _is_excluded(request, name)], quorum_of(request, roles.askers)
     if len(able) < quorum and not elsewhere and "*" not in more:
         return f"{quorum} must agree, and {', '.join(vote.to)} are {len(able)} who may decide by the catalog"
     return ""
@@ -346,7 +346,7 @@ _OBJECTIONS: dict[str, Callable[[Approval, Vote], str]] = {
 }
 
 
-def _answer(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
+def _outcome_so_far(index: ApprovalIndex, vote: Vote, position: Cause) -> Answered | None:
     approval = index.find(vote.approval)
     decided = index.decided(vote.approval)
     if vote.action not in ballot.DECIDING:
@@ -369,12 +369,12 @@ def _is_recorded(approval: Approval | None, decided: Decision | None, vote: Vote
     return any(other.vote == vote.vote for other in approval.said) and (decided is not None or not decides)
 
 
-def _unknown(name: str) -> NotFoundError:
+def _no_approval(name: str) -> NotFoundError:
     hint = "`refold approval list --state all` lists approvals; `refold run show` has those closed long ago"
     return NotFoundError(f"there is no approval {name}", hint=hint)
 
 
-def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
+def _wrong_subject(request: ApprovalRequest, action: str) -> UsageError:
     # It would repeat a call in doubt, or settle an outcome that people did not look at.
     if request.about != DOUBT:
         hint = f"`refold approval show {request.approval_id}`"
@@ -384,19 +384,19 @@ def _another_matter(request: ApprovalRequest, action: str) -> UsageError:
     return UsageError(f"cannot {action}: this approval asks for the outcome of {request.call_id}", hint=hint)
 
 
-def _decided(approval_id: str, decision: Decision, **fields: str) -> ConflictError:
+def _decided_already(approval_id: str, decision: Decision, **fields: str) -> ConflictError:
     hint = f"`refold approval show {approval_id}`"
     return ConflictError(f"{approval_id} is decided already: {said(decision)}", hint=hint, **fields)
 
 
-def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
+def _no_answer(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) -> RefoldError:
     approval = index.find(vote.approval)
     voids = approval.count.void if approval else {}
     # A vote read between two lives of the service gets no dead letter: judge it here.
     void = next((void for cast, void in voids.items() if cast.vote == vote.vote), None)
     if void is not None:
         hint = "no approval service answered; start `refold serve approval`"
-        return _void(index, vote, void, hint=hint)
+        return _void_vote(index, vote, void, hint=hint)
     if approval is not None and approval.held:
         ways = "`refold policy publish` puts the policy back, until then only a rejection decides"
         if approval.held == NO_KEY:
@@ -411,15 +411,15 @@ def _unanswered(index: ApprovalIndex, vote: Vote, *, counts: bool, waited: str) 
 def _refusal(index: ApprovalIndex, vote: Vote, void: Objection, position: Cause) -> RefoldError:
     decided = index.decided(vote.approval)
     if decided is not None and void.code == "late":
-        return _decided(vote.approval, decided, void=void.code)
+        return _decided_already(vote.approval, decided, void=void.code)
     hint = f"`refold deadletter list` has it, from {position.topic}/{position.partition}/{position.offset}"
-    return _void(index, vote, void, hint=hint)
+    return _void_vote(index, vote, void, hint=hint)
 
 
-def _void(index: ApprovalIndex, vote: Vote, void: Objection, *, hint: str) -> UsageError:
+def _void_vote(index: ApprovalIndex, vote: Vote, void: Objection, *, hint: str) -> UsageError:
     approval = index.find(vote.approval)
     message = f"the vote on {vote.approval} does not count now, it is void ({void.code}): {void.reason}"
-    message += _entitled(approval, vote.actor) if approval is not None and void.code == "unentitled" else ""
+    message += _deciders_text(approval, vote.actor) if approval is not None and void.code == "unentitled" else ""
     back = f"`refold approval withdraw {vote.approval}` takes it back"
     later = {
         "unauthorised": "`refold keys list` shows the keys in the catalog, --actor says in whose name you vote",

@@ -69,14 +69,14 @@ def repeats(prefix: RunState, whole: RunState) -> list[Done]:
 def copy_values(prefix: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]) -> None:
     """Copy the large values of a kept history. **Raises** BlobError, UnreachableError."""
     source = prefix.state.run_id
-    for (owner, pointer), step in _places(source, (event for entry in prefix.entries for event in entry.events)):
+    for (owner, pointer), step in _large_values(source, (event for entry in prefix.entries for event in entry.events)):
         if (blobs := store()) is None:
             raise UnreachableError(f"run {source} has large values, and no blob store is set", hint="REFOLD_BLOBS__URL")
         # Values belong to a run: erasing the source would erase them for the fork.
         blobs.put(child_id(fork, step) if step else fork, blobs.get(owner, pointer))
 
 
-def _places(run: RunId, events: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
+def _large_values(run: RunId, events: Iterable[Event]) -> Iterator[tuple[Pointed, int]]:
     for event in events:
         step = event.step if isinstance(event, ChildStarted | ChildCompleted) else 0
         for pointer in pointers_in(event):

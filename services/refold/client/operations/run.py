@@ -47,7 +47,7 @@ _SHOWN = 200
 _CallbackOver = events.CallbackCompleted | events.CallbackFailed
 
 
-def _shown(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -72,7 +72,7 @@ def _accepted(look: Followed) -> str | None:
     return "accepted" if look.fresh else None
 
 
-def _once(
+def _idempotent(
     message: RunSignal | RunOperation, had: Callable[[RunState], bool], refuse: Callable[[RunState], None]
 ) -> OperationRow:
     """Build an operation that is `known` if the log `had` it; `refuse` raises if it is neither known nor accepted."""
@@ -123,7 +123,7 @@ def start_run(request: RunRequest) -> OperationRow:
         if family.is_of(request, family.request_digest(request), existing.request_digest):
             return "known"
         hint = f"choose another id; `refold run show {request.run_id}` shows the run that has it"
-        reason = f"{family.conflict(request, existing)}: it is {existing.agent} with {_shown(existing.input)}"
+        reason = f"{family.conflict(request, existing)}: it is {existing.agent} with {_shortened(existing.input)}"
         raise ReusedIdError(reason, hint=hint)
 
     return OperationRow(request, judge)
@@ -145,10 +145,10 @@ def cancel(state: RunState, kind: str, by: By) -> OperationRow:
         if not look.over:
             return None
         if look.run.state.status != "cancelled":
-            raise ConflictError(f"run {state.run_id} {look.run.state.status} first", hint=_result_of(state))
+            raise ConflictError(f"run {state.run_id} {look.run.state.status} first", hint=_result_hint(state))
         return "accepted" if look.fresh else "known"
 
-    return OperationRow(_command(state, kind, by), judge)
+    return OperationRow(_build_input(state, kind, by), judge)
 
 
 def annotate(state: RunState, note: str, by: By, note_id: str = "") -> OperationRow:
@@ -164,7 +164,7 @@ def annotate(state: RunState, note: str, by: By, note_id: str = "") -> Operation
 
     if not had(state):
         _refuse_an_end(state)
-    return _once(_command(state, ANNOTATE, by, {"note": note, "id": name}), had, _refuse_an_end)
+    return _idempotent(_build_input(state, ANNOTATE, by, {"note": note, "id": name}), had, _refuse_an_end)
 
 
 def hold(state: RunState, kind: str, by: By) -> OperationRow:
@@ -176,7 +176,7 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
         above, _ = parent_of(state.run_id)
         hint = f"resume that one: refold run resume {above}"
         raise ConflictError(f"run {state.run_id} is paused with {above}, which has started it", hint=hint)
-    message = _command(state, kind, by)
+    message = _build_input(state, kind, by)
 
     def had(state: RunState) -> bool:
         pause = own(state)
@@ -184,10 +184,10 @@ def hold(state: RunState, kind: str, by: By) -> OperationRow:
             return isinstance(message, RunSignal) or pause.role == OPERATOR
         return not state.over and (pause is None) == (kind == RESUME)
 
-    return _once(message, had, _refuse_an_end)
+    return _idempotent(message, had, _refuse_an_end)
 
 
-def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
+def _build_input(state: RunState, kind: str, by: By, note: dict[str, str] | None = None) -> RunSignal | RunOperation:
     # Only an operator resumes an operator's pause: a signal for it would be refused.
     pause = own(state) if kind == RESUME else None
     is_requester = state.request is not None and is_same(state.request.requester, by.actor)
@@ -200,10 +200,10 @@ def _command(state: RunState, kind: str, by: By, note: dict[str, str] | None = N
 
 def _refuse_an_end(state: RunState) -> None:
     if state.over:
-        raise ConflictError(f"run {state.run_id} is {state.status} already", hint=_result_of(state))
+        raise ConflictError(f"run {state.run_id} is {state.status} already", hint=_result_hint(state))
 
 
-def _result_of(state: RunState) -> str:
+def _result_hint(state: RunState) -> str:
     return f"`refold run show {state.run_id}` shows its result"
 
 
@@ -212,7 +212,7 @@ def _result_of(state: RunState) -> str:
 
 def retry_code(run: Run, actor: str) -> OperationRow:
     """Repeat the code of a stalled run; refused if it stalls again."""
-    before = _stalled(run)
+    before = _hold_of_stalled(run)
 
     def judge(look: Followed) -> str | None:
         stall = look.run.hold
@@ -228,12 +228,12 @@ def retry_code(run: Run, actor: str) -> OperationRow:
 
 
 def fail_stalled(run: Run, by: By) -> OperationRow:
-    _stalled(run)
+    _hold_of_stalled(run)
     operation = operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor)
     return OperationRow(operation, lambda look: "accepted" if look.over else None)
 
 
-def _stalled(run: Run) -> Hold:
+def _hold_of_stalled(run: Run) -> Hold:
     if run.hold is None or run.state.over:
         hint = "`refold run list --status stalled` shows those that are"
         raise ConflictError(f"run {run.state.run_id} is not stalled, it is {run.status}", hint=hint)
@@ -307,15 +307,15 @@ def signal(state: RunState, message: RunSignal) -> OperationRow:
     """Send a signal; refused if the run has no room or is over, or another signal has the id."""
 
     def refuse(state: RunState) -> None:
-        if (other := _with_id(message.signal_id, state)) is not None:
+        if (other := _signal_with_id(message.signal_id, state)) is not None:
             sent = f"signal {message.signal_id} of run {state.run_id} is {other.name}"
-            reason = f"{sent} with {_shown(other.data)} already"
+            reason = f"{sent} with {_shortened(other.data)} already"
             raise ReusedIdError(reason, hint="choose another id for another signal")
         _refuse_an_end(state)
 
-    if not _was_told(message, state):
+    if not _has_signal(message, state):
         _refuse_an_end(state)
-    once = _once(message, partial(_was_told, message), refuse)
+    once = _idempotent(message, partial(_has_signal, message), refuse)
 
     def judge(look: Followed) -> str | None:
         if any(isinstance(event, events.SignalDropped) for event in look.fresh):
@@ -341,9 +341,9 @@ def answer_callback(state: RunState, message: RunSignal) -> OperationRow:
             f"run {message.run_id} has no callback with this token",
             hint="pass the whole token, as `ctx.callback()` returned it",
         )
-    if not _was_answered(step, message, state):
+    if not _has_answer(step, message, state):
         _refuse_an_end(state)
-    return _once(message, partial(_was_answered, step, message), _refuse_an_end)
+    return _idempotent(message, partial(_has_answer, step, message), _refuse_an_end)
 
 
 def refuse_another_answer(state: RunState, message: RunSignal) -> None:
@@ -354,7 +354,7 @@ def refuse_another_answer(state: RunState, message: RunSignal) -> None:
     if not _is_same_answer(outcome, message):
         was = outcome.result if isinstance(outcome, events.CallbackCompleted) else outcome.failure.message
         hint = "choose another key for another answer"
-        raise ReusedIdError(f"the answer {message.key} was {_shown(was)}", hint=hint)
+        raise ReusedIdError(f"the answer {message.key} was {_shortened(was)}", hint=hint)
 
 
 def step_of(state: RunState, message: RunSignal) -> int:
@@ -364,18 +364,18 @@ def step_of(state: RunState, message: RunSignal) -> int:
     return state.mail.taken.get(message.signal_id, 0)
 
 
-def _was_told(message: RunSignal, state: RunState) -> bool:
-    had = _with_id(message.signal_id, state)
+def _has_signal(message: RunSignal, state: RunState) -> bool:
+    had = _signal_with_id(message.signal_id, state)
     return had is not None and (had.name, had.data) == (message.name, message.data)
 
 
-def _with_id(signal_id: str, state: RunState) -> events.SignalReceived | None:
+def _signal_with_id(signal_id: str, state: RunState) -> events.SignalReceived | None:
     step, waiting = state.mail.taken.get(signal_id), state.mail.kept.get(signal_id)
     had = state.outcomes[step][1] if step else waiting.signal if waiting else None
     return had if isinstance(had, events.SignalReceived) else None
 
 
-def _was_answered(step: int, message: RunSignal, state: RunState) -> bool:
+def _has_answer(step: int, message: RunSignal, state: RunState) -> bool:
     outcome = state.outcomes[step][1] if step in state.outcomes else None
     if not isinstance(outcome, _CallbackOver):
         return False
@@ -402,13 +402,13 @@ def doubted(read: Callable[[str], Run], call: str) -> Doubted:
     """Find the question about a call in doubt, by the id of either. **Raises** MalformedError, NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
     state = read(name).state
-    step = _step(state, seq)
+    step = _step_of_call(state, seq)
     opened = state.open.get(step)
     waits = opened is not None and opened.phase == "doubt"
     return Doubted(state.call(step).tool, state.waits_for(step) if waits else "")
 
 
-def _step(state: RunState, seq: int) -> int:
+def _step_of_call(state: RunState, seq: int) -> int:
     step = state.step_of(seq)
     if step is None or not isinstance(state.steps[step - 1], events.CallProposed):
         call, hint = call_id(state.run_id, seq), f"`refold run show {state.run_id}` lists its calls"
@@ -431,16 +431,16 @@ def settle_call(
     MalformedError for an invalid call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), settlement.verdict
     state = read(name).state
-    step = _step(state, seq)
+    step = _step_of_call(state, seq)
     if (approval := state.waits_for(step)) and not though_asked:
         hint = f"vote with `refold run resolve {approval}`"
         raise ConflictError(f"the call {call} waits for an approval", hint=hint)
-    attempt = _attempt(state, step, call, verdict)
+    attempt = _unsettled_attempt(state, step, call, verdict)
     operation = operated(name, "resolve", {"step": step, "attempt": attempt, **settlement._asdict()}, actor)
-    return OperationRow(operation, lambda look: _resolved(look, step, attempt, verdict))
+    return OperationRow(operation, lambda look: _judge_settlement(look, step, attempt, verdict))
 
 
-def _attempt(state: RunState, step: int, call: str, verdict: str) -> int:
+def _unsettled_attempt(state: RunState, step: int, call: str, verdict: str) -> int:
     """Attempt that a verdict is about. **Raises** ConflictError for a call that is neither in doubt nor held."""
     opened, before = state.open.get(step), state.resolved.get(step)
     if opened is not None and opened.phase in ("doubt", "held"):
@@ -453,7 +453,7 @@ def _attempt(state: RunState, step: int, call: str, verdict: str) -> int:
     raise ConflictError(f"call {call} is neither in doubt nor held, it is {now}", hint=hint)
 
 
-def _resolved(look: Followed, step: int, attempt: int, verdict: str) -> str | None:
+def _judge_settlement(look: Followed, step: int, attempt: int, verdict: str) -> str | None:
     state = look.run.state
     if look.fresh:
         opened = state.open.get(step)
@@ -494,4 +494,4 @@ def migrate(state: RunState, to: str, actor: str) -> OperationRow:
     """Move a run to another version of its agent; refused if the run is over."""
     data = {"from": state.version, "seq": state.versions[-1][0] if state.versions else 0, "to": to}
     operation = operated(state.run_id, "migrate", data, actor)
-    return _once(operation, lambda state: spoken(state.version)[0] == to, _refuse_an_end)
+    return _idempotent(operation, lambda state: spoken(state.version)[0] == to, _refuse_an_end)

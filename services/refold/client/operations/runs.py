@@ -125,7 +125,7 @@ class Runs:
 
     def find(self, run: str) -> Run | None:
         run_name = run_id(run)
-        runs = self._read(home(run_name, self.partitions), lambda name: name == run_name.encode(), run_name)
+        runs = self._read_runs(home(run_name, self.partitions), lambda name: name == run_name.encode(), run_name)
         return next(iter(runs), None)
 
     def gone(self, run: RunId) -> GoneError | None:
@@ -137,8 +137,8 @@ class Runs:
     def family(self, run: str) -> list[Run]:
         """Descendants of a run, each after its parent."""
         below = f"{run_id(run)}.".encode()
-        runs = self._read(home(run, self.partitions), lambda name: name.startswith(below))
-        return sorted(runs, key=lambda descendant: _path(descendant.state.run_id))
+        runs = self._read_runs(home(run, self.partitions), lambda name: name.startswith(below))
+        return sorted(runs, key=lambda descendant: _child_numbers(descendant.state.run_id))
 
     def holds(self, partition: int | None = None) -> dict[RunId, Hold]:
         by_run: dict[RunId, Hold] = {}
@@ -155,7 +155,7 @@ class Runs:
             return False
 
     def all(self, partition: int | None = None) -> list[Run]:
-        return sorted(self._read(partition, lambda _: True), key=_requested_at)
+        return sorted(self._read_runs(partition, lambda _: True), key=_requested_at)
 
     def newest(self, query: RunQuery, at_ms: int | None = None) -> Newest:
         """Newest selected runs by request, now or as of a time."""
@@ -163,12 +163,12 @@ class Runs:
             return self._newest_at(query, at_ms)
         # The first pass keeps an id and a time per run, the second reads the chosen histories.
         by_state = query.state or query.code or query.since_ms
-        times, meant, buried = self._folded(query) if by_state else self._requested(query)
+        times, meant, buried = self._by_state(query) if by_state else self._by_request(query)
         erased = self._erased() if buried else ()
         meant, total = meant.difference(erased), len(times.keys() - erased)
         names = sorted(meant, key=lambda run: (times[run], run))[-query.limit :]
         chosen = {name.encode() for name in names}
-        runs = self._read(None, chosen.__contains__) if names else []
+        runs = self._read_runs(None, chosen.__contains__) if names else []
         return Newest(sorted(runs, key=_requested_at), len(meant), total)
 
     def _newest_at(self, query: RunQuery, at_ms: int) -> Newest:
@@ -176,7 +176,7 @@ class Runs:
         then = list(filter(query.matches, (at_time(run, at_ms) for run in runs)))
         return Newest(then[-query.limit :], len(then), len(runs))
 
-    def _requested(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
+    def _by_request(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
         """Times of all requests, runs whose request matches, and True if the log has tombstones, as of erased runs."""
         times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
@@ -189,11 +189,11 @@ class Runs:
                 if query.fits(Run(judged.state, Timeline(judged.run_id))):
                     meant.add(judged.run_id)
         # The first entry of a live fork has the time of its source.
-        times |= {run.state.run_id: run.state.asked_ms for run in self._read(None, forks.__contains__) if forks}
+        times |= {run.state.run_id: run.state.asked_ms for run in self._read_runs(None, forks.__contains__) if forks}
         return times, meant, buried
 
-    def _folded(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
-        """As `_requested`, for a selection by state: runs are folded until they end, then judged and dropped."""
+    def _by_state(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
+        """As `_by_request`, for a selection by state: runs are folded until they end, then judged and dropped."""
         times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:
@@ -213,8 +213,8 @@ class Runs:
                     # A retry extends the state of a failed run: without it, its entries would be orphans.
                     if run.state.status != "failed":
                         del fold.states[judged.run_id]
-        self._stall(runs)
-        for run in (*runs.values(), *(self._read(None, again.__contains__) if again else ())):
+        self._apply_holds(runs)
+        for run in (*runs.values(), *(self._read_runs(None, again.__contains__) if again else ())):
             if run.records:
                 look(run)
         return times, meant, buried
@@ -222,20 +222,20 @@ class Runs:
     def _erased(self) -> Collection[RunId]:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
-    def _read(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
+    def _read_runs(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
         """Runs whose names match `only`, up to the end of the log; `one`: all records belong to it."""
         runs: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition, only=only):
             if name := one or judged.run_id:
                 runs.setdefault(name, Run.empty(name)).take(judged, fold)
-        self._stall(runs, partition)
+        self._apply_holds(runs, partition)
         present = [run for run in runs.values() if run.records]
         # Runs are erased by tombstones: without any, the markers need not be read.
         buried = any(judged.record.value is None for run in present for judged in run.void)
         erased = self._erased() if buried else ()
         return [run for run in present if run.state.run_id not in erased]
 
-    def _stall(self, runs: Mapping[RunId, Run], partition: int | None = None) -> None:
+    def _apply_holds(self, runs: Mapping[RunId, Run], partition: int | None = None) -> None:
         for name, hold in self.holds(partition).items() if runs else ():
             if name in runs:
                 runs[name].stall(hold)
@@ -298,7 +298,7 @@ def _requested_at(run: Run) -> tuple[int, RunId]:
     return run.state.asked_ms, run.state.run_id
 
 
-def _path(run: str) -> list[tuple[int, ...]]:
+def _child_numbers(run: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, part.split("_"))) for part in run.split(".")[1:]]
 
 

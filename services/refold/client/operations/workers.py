@@ -57,7 +57,7 @@ def workers(settings: KafkaSettings) -> reading.Workers:
     rows, worker_groups = list[reading.Worker](), list[reading.WorkerGroup]()
     for group, (role, pool, topic) in groups.items():
         state = states[group]
-        living = [_alive(reports.pop((role, pool, by.name), None), role, pool, by, now_ms) for by in state.members]
+        living = [_living(reports.pop((role, pool, by.name), None), role, pool, by, now_ms) for by in state.members]
         gone = [row for row in reports.values() if (row.role, row.pool) == (role, pool)]
         rows += living + gone
         waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
@@ -76,7 +76,7 @@ def workers(settings: KafkaSettings) -> reading.Workers:
     return reading.Workers(groups=worker_groups, workers=rows)
 
 
-def _alive(report: reading.Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> reading.Worker:
+def _living(report: reading.Worker | None, role: str, pool: str, member: GroupMember, now_ms: int) -> reading.Worker:
     now = {"alive": True, "host": member.host, "partitions": list(member.partitions), "seen_ms": now_ms}
     worker = report or reading.Worker(role=role, pool=pool, member=member.name, alive=True)
     return worker.model_copy(update=now)

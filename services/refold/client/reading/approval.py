@@ -180,10 +180,10 @@ class QuestionShown(Question):
 
 
 def question_row(approval: Approval) -> Question:
-    return Question(**_row(approval))
+    return Question(**_question_fields(approval))
 
 
-def _row(approval: Approval) -> dict[str, Any]:
+def _question_fields(approval: Approval) -> dict[str, Any]:
     request, decided, askers = approval.request, approval.decision, approval.roles.askers
     columns = ("run_id", "tool", "agent", "requester", "asked_ms", "expires_ms", "level", "call_id", "about")
     return {
@@ -205,7 +205,7 @@ def _row(approval: Approval) -> dict[str, Any]:
 
 def shown_of(approval: Approval, *, grant: StandingGrant | None, ended: str, log: str) -> QuestionShown:
     return QuestionShown(
-        **_row(approval),
+        **_question_fields(approval),
         people=list(approval.people()),
         request=plain(approval.request),
         said=[vote_row(approval, vote) for vote in approval.said],
@@ -242,13 +242,13 @@ class ApprovalIndex:
             self.catalogs[record.partition].follow(record.offset, record.key, record.value)
             return
         try:
-            self._take(record)
+            self._index_record(record)
         except (MalformedError, FoldError):
             return
 
-    def _take(self, record: ReadRecord) -> None:
+    def _index_record(self, record: ReadRecord) -> None:
         if record.topic == APPROVAL_REQUESTED:
-            self._ask(record)
+            self._index_request(record)
         elif record.value is None:
             return
         elif record.topic == APPROVAL_VOTED:
@@ -263,7 +263,7 @@ class ApprovalIndex:
             if letter.topic == APPROVAL_VOTED:
                 self.letters[letter.partition, letter.offset] = Objection(letter.code, letter.reason)
 
-    def _ask(self, record: ReadRecord) -> None:
+    def _index_request(self, record: ReadRecord) -> None:
         name = (record.key or b"").decode(errors="replace")
         self.unsound.pop(name, None)
         if record.value is None:
@@ -377,7 +377,7 @@ class ApprovalIndex:
             decided,
             roles=catalog.roles,
             policy=catalog.policies.get(request.policy),
-            held=_obstacle(request, catalog, self._clock_ms()) if state == "open" else "",
+            held=_hold_reason(request, catalog, self._clock_ms()) if state == "open" else "",
             over=over,
             others=tuple(sorted(self._open_of_call[request.call_id] - {approval})) if not over else (),
             now=self.now,
@@ -430,7 +430,7 @@ def reach(approvers: Iterable[str], roles: Roles) -> tuple[tuple[str, ...], tupl
     return tuple(name for name in people if name not in roles.revoked), tuple(elsewhere)
 
 
-def _obstacle(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
+def _hold_reason(request: ApprovalRequest, catalog: Catalog, now: int) -> str:
     if request.policy not in catalog.policies:
         if not request.policy:
             return "it was asked without a policy"

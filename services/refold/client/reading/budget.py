@@ -98,10 +98,10 @@ def limits_of(reports: Iterable[WindowSpent]) -> list[LimitInUse]:
     for spent in sorted(reports, key=lambda report: report.log):
         lanes.setdefault(key_of(spent), {})[spent.lane] = spent
     ordered = sorted(sorted(lanes), key=lambda key: key.window, reverse=True)
-    return [_added(key, list(lanes[key].values())) for key in ordered]
+    return [_limit_in_use(key, list(lanes[key].values())) for key in ordered]
 
 
-def _added(key: WindowKey, reports: list[WindowSpent]) -> LimitInUse:
+def _limit_in_use(key: WindowKey, reports: list[WindowSpent]) -> LimitInUse:
     spent, limits = NOTHING, reports[-1].limits
     for report in reports:
         spent = spent.plus(Amount(report.tokens, report.nano_usd, report.calls))

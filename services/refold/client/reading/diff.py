@@ -62,18 +62,18 @@ class RunDiff(ReadModel):
 
 def run_diff(left: Run, right: Run) -> RunDiff:
     """Compare two points: steps of one history by number, otherwise by their requests in order."""
-    pairs = list(_pairs(left, right))
-    steps = [change for pair in pairs if (change := _change(*pair)) is not None]
+    pairs = list(_step_pairs(left, right))
+    steps = [change for pair in pairs if (change := _step_difference(*pair)) is not None]
     return RunDiff(
-        left=_point(left),
-        right=_point(right),
+        left=_run_point(left),
+        right=_run_point(right),
         same=len(pairs) - len(steps),
-        fields=list(_fields(_summary(left), _summary(right))),
+        fields=list(_field_changes(_summary(left), _summary(right))),
         steps=steps,
     )
 
 
-def _point(run: Run) -> RunPoint:
+def _run_point(run: Run) -> RunPoint:
     state = run.state
     return RunPoint(run_id=state.run_id, seq=state.head.seq, at_ms=state.at_ms, status=run.status, forked=run.forked)
 
@@ -87,18 +87,18 @@ def _summary(run: Run) -> Data:
     return shown
 
 
-def _fields(left: Data, right: Data) -> Iterator[FieldChange]:
+def _field_changes(left: Data, right: Data) -> Iterator[FieldChange]:
     for name in left:
         if left[name] != right[name]:
             yield FieldChange(name=name, left=left[name], right=right[name])
 
 
-def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
+def _step_pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
     before, after = left.timeline.steps, right.timeline.steps
     if left.state.run_id == right.state.run_id and not (left.forked or right.forked):
         yield from zip_longest(before, after)
         return
-    old, new = list(map(_request, before)), list(map(_request, after))
+    old, new = list(map(_request_key, before)), list(map(_request_key, after))
     for _, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         # Calls of the same tools with other arguments are changes, not other steps.
         if [request[:2] for request in old[a:b]] == [request[:2] for request in new[c:d]]:
@@ -107,29 +107,29 @@ def _pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | No
             yield from (*((step, None) for step in before[a:b]), *((None, step) for step in after[c:d]))
 
 
-def _request(step: RunStep) -> tuple[str, str, str]:
+def _request_key(step: RunStep) -> tuple[str, str, str]:
     return step.kind, step.name, canonical.dumps(plain(step)["args"])
 
 
-def _change(left: RunStep | None, right: RunStep | None) -> StepDifference | None:
+def _step_difference(left: RunStep | None, right: RunStep | None) -> StepDifference | None:
     # Two points of a fold share the steps that nothing has changed in between.
     if left is right:
         return None
     some = right or left
     assert some is not None, "one side has it"
     numbers = {"left": left.step if left else 0, "right": right.step if right else 0}
-    fields = _step_fields(left, right) if left and right else []
+    fields = _step_changes(left, right) if left and right else []
     change: Literal["added", "removed", "changed"] = "removed" if right is None else "changed" if left else "added"
     if change == "changed" and not fields:
         return None
     return StepDifference(change=change, name=some.name, kind=some.kind, fields=fields, **numbers)
 
 
-def _step_fields(left: RunStep, right: RunStep) -> list[FieldChange]:
+def _step_changes(left: RunStep, right: RunStep) -> list[FieldChange]:
     names = [name for name in STEP_FIELDS if getattr(left, name) != getattr(right, name)]
     before, after = (plain(step.model_dump(include=set(names))) for step in (left, right))
-    attempts = _fields({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)})
-    return [*_fields({name: before[name] for name in names}, after), *attempts]
+    attempts = _field_changes({"attempts": len(left.attempts)}, {"attempts": len(right.attempts)})
+    return [*_field_changes({name: before[name] for name in names}, after), *attempts]
 
 
 class StepThen(ReadModel):

@@ -136,7 +136,7 @@ def workers_reported(records: Iterable[ReadRecord], used: Mapping[bytes | None, 
             versions=[*(f"{agent.name} {agent.version}" for agent in member.agents), *(t.name for t in member.tools)],
             **{name: getattr(member, name) for name in ("pool", "slots", "started_ms")},
         )
-        for member, by in _members(records)
+        for member, by in _last_reports(records)
     ]
 
 
@@ -144,7 +144,7 @@ def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None =
     """Agents by name and version, from the reports; `alive` are members in their groups, None if unknown."""
     return _with_joined_members(
         (AgentServed(agent=row.name, version=row.version, manifest=dict(sorted(row.manifest.items())), members=[by]))
-        for member, by in _members(records, alive)
+        for member, by in _last_reports(records, alive)
         for row in member.agents
     )
 
@@ -153,7 +153,7 @@ def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = 
     """Tools by name and pool, from the reports; `alive` as in `agents_served`."""
     return _with_joined_members(
         ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **{name: getattr(tool, name) for name in _TOOL})
-        for member, by in _members(records, alive)
+        for member, by in _last_reports(records, alive)
         for tool in member.tools
     )
 
@@ -171,7 +171,7 @@ def _with_joined_members(rows: Iterable[_Row]) -> list[_Row]:
     ]
 
 
-def _members(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[tuple[Member, ServedBy]]:
+def _last_reports(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[tuple[Member, ServedBy]]:
     last: dict[bytes, tuple[Member, ServedBy]] = {}
     for record in records:
         key = record.key or b""

@@ -262,14 +262,14 @@ class VersionInUse(ReadModel):
 
 
 def row_of(run: Run) -> RunRow:
-    return RunRow(**_row(run))
+    return RunRow(**_run_fields(run))
 
 
 def first_request(run: Run) -> events.RunRequested:
     return run.state.request or NO_REQUEST
 
 
-def _row(run: Run) -> Data:
+def _run_fields(run: Run) -> Data:
     state, timeline, request = run.state, run.timeline, first_request(run)
     live = Timeline(state.run_id) if state.over else timeline
     return {
@@ -293,19 +293,19 @@ def _row(run: Run) -> Data:
     }
 
 
-def _end(state: RunState) -> Data:
+def _end_fields(state: RunState) -> Data:
     end = state.end
     result, failure = json_text(getattr(end, "result", "")), getattr(end, "failure", None)
     return {"result": result, "failure": failure, "reason": getattr(end, "reason", "")}
 
 
 def ending_of(run: Run) -> Ended:
-    state, end = run.state, _end(run.state)
+    state, end = run.state, _end_fields(run.state)
     about = {"run_id": state.run_id, "status": run.status, "seq": state.head.seq, "at_ms": state.at_ms}
     return Ended(**about, result=end["result"], failed=end["failure"], reason=end["reason"])
 
 
-def _fork(event: events.RunForked | None) -> ForkOf | None:
+def _fork_source(event: events.RunForked | None) -> ForkOf | None:
     if event is None:
         return None
     source = event.source
@@ -317,8 +317,8 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
     last = run.records[-1].record if run.records else None
     partition, offset = (last.partition, last.offset) if last else (-1, -1)
     return RunInfo(
-        **_row(run),
-        **_end(state),
+        **_run_fields(run),
+        **_end_fields(state),
         input=json_text(request.input),
         requester=request.requester,
         waited_ms=state.requested_ms - state.asked_ms,
@@ -340,7 +340,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
         signals_dropped=timeline.dropped,
         resolve=[command for step in (*timeline.in_doubt, *timeline.in_status("held")) for command in step.ways_out],
         models=list(models),
-        forked=_fork(timeline.forked),
+        forked=_fork_source(timeline.forked),
         result_text=str(getattr(state.end, "result", "")),
     )
 
@@ -376,21 +376,21 @@ def entry_events(judged: JudgedRecord, after: int = 0) -> list[RunEvent]:
             seq=seq,
             type=type(event).__name__,
             at_ms=entry.at_ms,
-            **_place(judged),
+            **_position_fields(judged),
             cause=entry.cause,
             actor=entry.actor,
-            event={name: _value(name, value) for name, value in plain(event).items()},
+            event={name: _field_data(name, value) for name, value in plain(event).items()},
         )
         for seq, event in enumerate(entry.events, start=entry.seq)
         if seq > after
     ]
 
 
-def _value(name: str, value: Any) -> Any:
+def _field_data(name: str, value: Any) -> Any:
     return json_text(value) if name in LARGE and isinstance(value, str) else value
 
 
-def _place(judged: JudgedRecord) -> Data:
+def _position_fields(judged: JudgedRecord) -> Data:
     record, entry = judged.record, judged.entry
     key = log_key(judged.run_id, entry.seq, judged.id) if entry else record.key or b""
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -398,13 +398,13 @@ def _place(judged: JudgedRecord) -> Data:
 
 
 def records_of(run: Run) -> list[RawRecord]:
-    return [_record(judged) for judged in sorted([*run.records, *run.void], key=lambda record: record.record.offset)]
+    return [_raw(judged) for judged in sorted([*run.records, *run.void], key=lambda record: record.record.offset)]
 
 
-def _record(judged: JudgedRecord) -> RawRecord:
+def _raw(judged: JudgedRecord) -> RawRecord:
     entry = judged.entry
     return RawRecord(
-        **_place(judged),
+        **_position_fields(judged),
         void=judged.void,
         id=judged.id.hex(),
         prev=entry.prev.hex() if entry else "",

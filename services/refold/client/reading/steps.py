@@ -170,30 +170,30 @@ class Timeline:
         self._actor = entry.actor
         for seq, event in enumerate(entry.events, start=entry.seq):
             if type(event) in STEP_KINDS:
-                self.steps.append(_begun(event, self.run_id, seq, at_ms))
+                self.steps.append(_new_step(event, self.run_id, seq, at_ms))
             elif type(event) in _CHANGES:
                 with suppress(LookupError, ValueError):  # a false event must not stop readers of other runs
-                    self._change(event, at_ms)
+                    self._apply_to_step(event, at_ms)
             else:
-                self._take(event, seq, at_ms)
+                self._apply_to_run(event, seq, at_ms)
         self._steps_before, self._at_ms = before, at_ms
 
-    def _change(self, event: Any, at_ms: int) -> None:
+    def _apply_to_step(self, event: Any, at_ms: int) -> None:
         step, kind, changes = self.steps[event.step - 1], type(event), dict[str, Any]()
         if (change := step_change(event, step.status)) is not None:
             changes |= {"status": change.status, "ended_ms": 0 if change.phase else at_ms}
             changes |= {"failure": change.failure} if change.fails else {}
         if (ended := _ATTEMPT_ENDS.get(kind)) is not None:
-            changes["attempts"] = _tried(step, event.attempt, at_ms, ended, getattr(event, "failure", None))
+            changes["attempts"] = _end_attempt(step, event.attempt, at_ms, ended, getattr(event, "failure", None))
         changes |= {name: getattr(event, name) for name in _COPIED.get(kind, ())}
         if (details := _DETAILS.get(kind)) is not None:
             changes |= details(step, event, at_ms)
-        self._set(event.step, changes)
+        self._update_step(event.step, changes)
 
-    def _set(self, step: int, change: dict[str, Any]) -> None:
+    def _update_step(self, step: int, change: dict[str, Any]) -> None:
         self.steps[step - 1] = self.steps[step - 1].model_copy(update=change)
 
-    def _take(self, event: events.Event, seq: int, at_ms: int) -> None:
+    def _apply_to_run(self, event: events.Event, seq: int, at_ms: int) -> None:
         match event:
             case events.TaskFailed():
                 self.unheard.append(event)
@@ -203,14 +203,14 @@ class Timeline:
                 self.dropped.append(event)
             case events.WaitEnded():
                 self._in_wait[event.step] = signal = self.kept.pop(event.signal_id)
-                self._set(event.step, {"result": signal.data, "key": signal.signal_id, "actor": signal.actor})
-                self._change(event, at_ms)
+                self._update_step(event.step, {"result": signal.data, "key": signal.signal_id, "actor": signal.actor})
+                self._apply_to_step(event, at_ms)
             case events.RunRetried():
                 self._retry(event)
             case events.RunForked():
                 self._fork(event, at_ms)
             case events.CallRenewed():
-                self._renew(event.step, call_id(self.run_id, seq))
+                self._propose_again(event.step, call_id(self.run_id, seq))
             case events.RunPaused() | events.RunUnpaused():
                 self._pause(event, at_ms)
 
@@ -221,11 +221,11 @@ class Timeline:
     def _retry(self, event: events.RunRetried) -> None:
         """Mark the steps that a retry repeats as left, and renew the calls that it makes again."""
         for line in self.steps[event.from_step - 1 if event.from_step else self._steps_before :]:
-            self._set(line.step, {"status": "left"})
+            self._update_step(line.step, {"status": "left"})
             if signal := self._in_wait.pop(line.step, None):
                 self.kept[signal.signal_id] = signal
         for step in event.again:
-            self._renew(step, self.steps[step - 1].call_id)
+            self._propose_again(step, self.steps[step - 1].call_id)
 
     def _fork(self, event: events.RunForked, at_ms: int) -> None:
         """Restart open calls of a fork, which ran in another run, and extend open waits."""
@@ -234,11 +234,11 @@ class Timeline:
         for line in self.steps:
             if (key := event.keys.get(str(line.step))) is not None:
                 fresh = {"started_ms": at_ms, "attempts": [], "approvals": [], "status": "proposed"}
-                self._set(line.step, {"key": key} if line.ended_ms else {"key": key, **fresh})
+                self._update_step(line.step, {"key": key} if line.ended_ms else {"key": key, **fresh})
             elif not line.ended_ms and line.until_ms:
-                self._set(line.step, {"until_ms": line.until_ms + at_ms - self._at_ms})
+                self._update_step(line.step, {"until_ms": line.until_ms + at_ms - self._at_ms})
 
-    def _renew(self, step: int, call: str) -> None:
+    def _propose_again(self, step: int, call: str) -> None:
         """Propose a call again under another id; earlier attempts stay visible."""
         tries = [
             attempt.model_copy(
@@ -247,7 +247,7 @@ class Timeline:
             for attempt in self.steps[step - 1].attempts
         ]
         redriven = {"call_id": call, "status": "proposed", "failure": None, "ended_ms": 0, "resolved": None}
-        self._set(step, {**redriven, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
+        self._update_step(step, {**redriven, "attempts": tries, "how": "", "began_ms": 0, "took_ms": 0})
 
     def in_status(self, status: StepStatus) -> list[RunStep]:
         return [step for step in self.steps if step.status == status]
@@ -261,7 +261,7 @@ class Timeline:
         return [step for step in self.steps if step.asked]
 
 
-def _begun(event: Any, run: RunId, seq: int, at_ms: int) -> RunStep:
+def _new_step(event: Any, run: RunId, seq: int, at_ms: int) -> RunStep:
     kind, name = STEP_KINDS[type(event)]
     change = step_change(event, "proposed")
     assert change is not None, "each event that begins a step has a status"
@@ -290,7 +290,7 @@ _REQUESTED: Mapping[type, Callable[[Any, RunId, int], dict[str, Any]]] = {
 """Contents of the request of a step."""
 
 
-def _tried(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
+def _end_attempt(step: RunStep, number: int, at_ms: int, status: str, failure: Failure | None) -> list[CallAttempt]:
     over = {"ended_ms": at_ms, "status": status, "failure": failure}
     return [
         attempt.model_copy(update=over)
@@ -309,7 +309,7 @@ def _dispatched(step: RunStep, event: events.CallDispatched, at_ms: int) -> dict
 
 
 def _failed(step: RunStep, event: events.AttemptFailed, at_ms: int) -> dict[str, Any]:
-    *before, last = _tried(step, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
+    *before, last = _end_attempt(step, event.attempt, at_ms, "unknown" if event.unknown else "failed", event.failure)
     return {"attempts": [*before, last.model_copy(update={"retry_ms": event.retry_ms})]}
 
 
@@ -328,19 +328,19 @@ def _question_opened(step: RunStep, event: events.ApprovalRequested, at_ms: int)
     return {"approvals": [*step.approvals, ask]}
 
 
-def _question_changed(step: RunStep, **change: Any) -> dict[str, Any]:
+def _change_question(step: RunStep, **change: Any) -> dict[str, Any]:
     *before, ask = step.approvals
     return {"approvals": [*before, ask.model_copy(update=change)]}
 
 
 def _escalated(step: RunStep, event: events.ApprovalEscalated, at_ms: int) -> dict[str, Any]:
     name, people = approval_id(CallId(step.call_id), event.question), list(event.approvers)
-    return _question_changed(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
+    return _change_question(step, approvers=people, expires_ms=event.expires_ms, escalated=True, approval_id=name)
 
 
 def _decided(step: RunStep, event: events.ApprovalDecided, at_ms: int) -> dict[str, Any]:
     change = {"verdict": event.verdict, "actors": list(event.actors), "said": event.message, "ended_ms": at_ms}
-    return _question_changed(step, **change, args=event.args, grant=event.grant, use=event.use)
+    return _change_question(step, **change, args=event.args, grant=event.grant, use=event.use)
 
 
 _ATTEMPT_ENDS: Mapping[type, str] = {

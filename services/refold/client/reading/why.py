@@ -73,16 +73,16 @@ def entry_with(run: Run, seq: int) -> tuple[JudgedRecord, Entry]:
 
 def why(run: Run, seq: int, find: Find, *, claims: Sequence[ReadRecord] = (), most: int = 0) -> Why:
     """Causes of an event, at most `most`; of a call also its course, with its `claims`. **Raises** NotFoundError."""
-    run = _where_it_happened(run, seq, find)
-    number = getattr(_At.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
+    run = _original_run(run, seq, find)
+    number = getattr(_EventPlace.of(run, seq).event(seq), "step", 0) or run.state.step_of(seq) or 0
     step = run.timeline.steps[number - 1] if 0 < number <= len(run.timeline.steps) else None
     if step is None or step.kind != "call":
-        return Why(run_id=run.state.run_id, seq=seq, step=None, links=list(_causes(run, seq, find, most)))
-    links = [*_course(run, step, claims), *_causes(run, run.state.seqs[number - 1], find, most)]
+        return Why(run_id=run.state.run_id, seq=seq, step=None, links=list(_cause_links(run, seq, find, most)))
+    links = [*_call_links(run, step, claims), *_cause_links(run, run.state.seqs[number - 1], find, most)]
     return Why(run_id=run.state.run_id, seq=seq, step=step, links=links)
 
 
-def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
+def _original_run(run: Run, seq: int, find: Find) -> Run:
     """Run of an event: for a copied one the source of a live fork, if known."""
     while (request := run.state.request) and request.forked and run.state.copied(seq):
         source = find(request.forked.run_id)
@@ -92,7 +92,7 @@ def _where_it_happened(run: Run, seq: int, find: Find) -> Run:
     return run
 
 
-class _At(NamedTuple):
+class _EventPlace(NamedTuple):
     run: Run
     judged: JudgedRecord
     entry: Entry
@@ -132,20 +132,20 @@ _KINDS: Mapping[type, LinkKind] = {
 }
 
 
-def _course(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[WhyLink]:
+def _call_links(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterator[WhyLink]:
     """Links of a call, last first: outcome, claims, decisions, votes, proposal, policy, observations."""
     left = [claim for claim in claims if codec.decode(ToolClaim, claim.value or b"").call_id == step.call_id]
     for at, seq, event in reversed([*_events_of(run, step)]):
         if isinstance(event, events.CallDispatched):
-            yield from (_claim(at, seq, left.pop()) for _ in range(len(left)))
+            yield from (_claim_link(at, seq, left.pop()) for _ in range(len(left)))
         yield at.link(_KINDS.get(type(event), "effect"), seq, [event])
         if isinstance(event, events.ApprovalDecided):
-            yield from _votes(at, seq, event)
+            yield from _vote_links(at, seq, event)
         elif isinstance(event, events.CallProposed):
-            yield from _grounds(at, seq, event)
+            yield from _ground_links(at, seq, event)
 
 
-def _events_of(run: Run, step: RunStep) -> Iterator[tuple[_At, int, Event]]:
+def _events_of(run: Run, step: RunStep) -> Iterator[tuple[_EventPlace, int, Event]]:
     """Events of a call in this run, without its bills and what another run has copied."""
     for judged in run.records:
         entry = judged.entry
@@ -155,10 +155,10 @@ def _events_of(run: Run, step: RunStep) -> Iterator[tuple[_At, int, Event]]:
             copied = run.state.copied(seq) and not isinstance(event, events.CallProposed)
             billed = isinstance(event, events.CallReserved | events.CallBilled)
             if getattr(event, "step", 0) == step.step and not copied and not billed:
-                yield _At(run, judged, entry), seq, event
+                yield _EventPlace(run, judged, entry), seq, event
 
 
-def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
+def _claim_link(at: _EventPlace, seq: int, lies: ReadRecord) -> WhyLink:
     claim, place = codec.decode(ToolClaim, lies.value or b""), f"{lies.topic}/{lies.partition}/{lies.offset}"
     fields: dict[str, Any] = {"attempt": claim.attempt, "claim": claim.claim_id, "key": claim.key}
     fields |= {name: True for name in ("doubt", "undone") if getattr(claim, name)}  # these do not act
@@ -166,18 +166,18 @@ def _claim(at: _At, seq: int, lies: ReadRecord) -> WhyLink:
     return at.link("claim", seq, [at.event(seq)], **about, said=fields)
 
 
-def _grounds(at: _At, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
+def _ground_links(at: _EventPlace, seq: int, call: events.CallProposed) -> Iterator[WhyLink]:
     """Policy of a proposal, and outcomes of the calls that its arguments build on."""
     state = at.run.state
     if state.request and (policy := state.request.policy):
         yield at.link("policy", seq, [call], said={"rule": call.rule, "policy": policy}, by="")
     for settled in (state.outcomes.get(number) for number in reversed(call.builds_on)):
         if settled is not None:
-            then = _At.of(at.run, settled[2])
+            then = _EventPlace.of(at.run, settled[2])
             yield then.link("observation", settled[2], [then.event(settled[2])])
 
 
-def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink]:
+def _vote_links(at: _EventPlace, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink]:
     """Votes in a decision, as signed; none if its token is invalid."""
     with suppress(MalformedError, UnauthorisedError):
         decided = Decision.parse(content_of(event.token))
@@ -190,18 +190,18 @@ def _votes(at: _At, seq: int, event: events.ApprovalDecided) -> Iterator[WhyLink
             yield at.link("vote", seq, [event], said=fields, by=vote["actor"])
 
 
-def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
+def _cause_links(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
     """Causal links from an event back, entry by entry and across runs, to the request of the first run."""
     visited = set[tuple[str, int]]()
     # A forged log may lead in circles.
     while (run.state.run_id, seq) not in visited and (not most or len(visited) < most):
-        run = _where_it_happened(run, seq, find)
+        run = _original_run(run, seq, find)
         visited.add((run.state.run_id, seq))
-        at = _At.of(run, seq)
+        at = _EventPlace.of(run, seq)
         about = [event for number, event in enumerate(at.entry.events, at.entry.seq) if number <= seq]
-        other = _other(find, at, about)
-        yield _cause(at, about, other)
-        if before := _before(run, at.entry, about):
+        other = _cause_elsewhere(find, at, about)
+        yield _entry_link(at, about, other)
+        if before := _previous_event(run, at.entry, about):
             seq = before
         elif other and (above := find(other[0])) is not None:
             run, seq = above, other[1]
@@ -211,7 +211,7 @@ def _causes(run: Run, seq: int, find: Find, most: int) -> Iterator[WhyLink]:
             return
 
 
-def _cause(at: _At, about: Sequence[Event], other: tuple[str, int] | None) -> WhyLink:
+def _entry_link(at: _EventPlace, about: Sequence[Event], other: tuple[str, int] | None) -> WhyLink:
     begins = isinstance(about[0], events.RunRequested)
     kind: LinkKind = "cause" if not begins else "parent" if other else "request"
     # Bills and status changes follow from the other events; alone they are the news.
@@ -222,20 +222,20 @@ def _cause(at: _At, about: Sequence[Event], other: tuple[str, int] | None) -> Wh
 _SIDE = ("CallReserved", "CallBilled", "CallDispatched", "RunResumed", "RunSuspended")
 
 
-def _before(run: Run, entry: Entry, about: Sequence[Event]) -> int:
+def _previous_event(run: Run, entry: Entry, about: Sequence[Event]) -> int:
     """Last event of the previous entry about the step that this entry answers; 0 without one."""
     for step in (getattr(event, "step", 0) for event in about):
         if 0 < step <= len(run.state.seqs) and (begun := run.state.seqs[step - 1]) < entry.seq:
             seq = entry.seq
             while seq > begun:
-                earlier = _At.of(run, seq - 1).entry
+                earlier = _EventPlace.of(run, seq - 1).entry
                 if any(getattr(event, "step", 0) == step for event in earlier.events):
                     return earlier.last_seq
                 seq = earlier.seq
     return 0
 
 
-def _other(find: Find, at: _At, about: Sequence[Event]) -> tuple[str, int] | None:
+def _cause_elsewhere(find: Find, at: _EventPlace, about: Sequence[Event]) -> tuple[str, int] | None:
     """Run and last event number of another run's entry that caused this one."""
     cause, run = at.entry.cause, at.run.state.run_id
     if cause is None or cause.topic != RUN_LOG:
@@ -267,7 +267,7 @@ def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | No
         name, step = parse_call_id(event.signal_id)
         if (sender := find(name)) is not None:
             seq = sender.state.seqs[step - 1]
-            sent = [message for message in _At.of(sender, seq).entry.events if isinstance(message, SignalSent)]
+            sent = [message for message in _EventPlace.of(sender, seq).entry.events if isinstance(message, SignalSent)]
             if any((message.step, message.run_id) == (step, run) for message in sent):
                 return name, seq
     return None

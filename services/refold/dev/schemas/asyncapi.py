@@ -28,9 +28,9 @@ _HEADERS = {
 
 def asyncapi(topics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """AsyncAPI document of the topics of `infra/topics.yaml`, by name."""
-    messages = {line.subject: _message(line) for line in {line.subject: line for line in locked()}.values()}
+    messages = {line.subject: _message_object(line) for line in {line.subject: line for line in locked()}.values()}
     public = {name: topic for name, topic in topics.items() if OUTSIDE & {*topic["writers"], *topic["readers"]}}
-    used = {subject for name in public for subject in messages if _lies_in(subject, name)}
+    used = {subject for name in public for subject in messages if _is_in_topic(subject, name)}
     operations: dict[str, Any] = {}
     for name, topic in public.items():
         for action, verb, roles in (("send", "write", topic["writers"]), ("receive", "read", topic["readers"])):
@@ -49,13 +49,13 @@ def asyncapi(topics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/vnd.apache.avro+binary",
-        "channels": {kind_of(name): _channel(name, topic, messages) for name, topic in public.items()},
+        "channels": {kind_of(name): _channel_object(name, topic, messages) for name, topic in public.items()},
         "operations": operations,
         "components": {"messages": {subject: messages[subject] for subject in messages if subject in used}},
     }
 
 
-def _channel(name: str, topic: Mapping[str, Any], messages: Mapping[str, Any]) -> dict[str, Any]:
+def _channel_object(name: str, topic: Mapping[str, Any], messages: Mapping[str, Any]) -> dict[str, Any]:
     kind, pooled = kind_of(name), name != kind_of(name)
     parameters = {"prefix": {"description": "REFOLD_KAFKA__PREFIX", "default": _DEFAULT_PREFIX}}
     if pooled:
@@ -65,16 +65,16 @@ def _channel(name: str, topic: Mapping[str, Any], messages: Mapping[str, Any]) -
         "description": topic["doc"],
         "parameters": parameters,
         "messages": {
-            subject: {"$ref": f"#/components/messages/{subject}"} for subject in messages if _lies_in(subject, name)
+            subject: {"$ref": f"#/components/messages/{subject}"} for subject in messages if _is_in_topic(subject, name)
         },
     }
 
 
-def _lies_in(subject: str, topic: str) -> bool:
+def _is_in_topic(subject: str, topic: str) -> bool:
     return kind_of(subject) == (DEAD_LETTER if topic in DEAD_LETTERS else kind_of(topic))
 
 
-def _message(line: Registered) -> dict[str, Any]:
+def _message_object(line: Registered) -> dict[str, Any]:
     cls = next(cls for cls, subject in SUBJECTS.items() if subject == line.subject)
     doc = (getdoc(cls) or "").partition("\n")[0]
     key = _KEY.search(doc)

@@ -38,19 +38,19 @@ def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None 
     """Append changed classes as new versions and return them. **Raises** ConflictError, with nothing written, if older
     records would become unreadable."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
-    lines = _lines(folder)
+    lines = _lock_lines(folder)
     if problems := _compatibility_problems(folder, lines, subjects) + _file_problems(folder, lines):
         hint = "give new fields a default, and leave exported files as they are"
         raise ConflictError(f"the schemas cannot be exported: {'; '.join(problems)}", hint=hint, problems=problems)
     added: list[Registered] = []
     for message, subject in subjects.items():
-        text, newest = generate(message), _newest(lines, subject)
-        if newest and _same(text, _path(folder, newest).read_text()):
+        text, newest = generate(message), _newest_line(lines, subject)
+        if newest and _is_same_schema(text, _schema_path(folder, newest).read_text()):
             continue
         number = max((line.id for line in [*lines, *added]), default=0) + 1
         version = newest.version + 1 if newest else 1
         line = Registered(number, subject, version, sha256(text.encode()).hexdigest())
-        _path(folder, line).write_text(text)
+        _schema_path(folder, line).write_text(text)
         added.append(line)
     if added:
         path = folder / "schemas.lock"
@@ -63,30 +63,30 @@ def export_schemas(folder: Path | None = None, subjects: dict[type, str] | None 
 def check_schemas(folder: Path | None = None, subjects: dict[type, str] | None = None) -> list[str]:
     """Differences, broken files and unreadable older versions, as texts."""
     folder, subjects = folder or resources.resource("schemas"), subjects or SUBJECTS
-    lines = _lines(folder)
+    lines = _lock_lines(folder)
     if problems := _lock_problems(lines) + _file_problems(folder, lines):
         return problems
     for message, subject in subjects.items():
-        newest = _newest(lines, subject)
+        newest = _newest_line(lines, subject)
         if newest is None:
             problems.append(f"{subject}: never exported; run `make schemas`")
-        elif not _same(generate(message), _path(folder, newest).read_text()):
+        elif not _is_same_schema(generate(message), _schema_path(folder, newest).read_text()):
             problems.append(f"{subject}: {message.__name__} differs from version {newest.version}; run `make schemas`")
     orphans = [line.subject for line in lines if line.version == 1 and line.subject not in subjects.values()]
     problems += [f"{subject}: no class has this subject any more" for subject in orphans]
     return problems + _compatibility_problems(folder, lines, subjects)
 
 
-def _lines(folder: Path) -> list[Registered]:
+def _lock_lines(folder: Path) -> list[Registered]:
     path = folder / "schemas.lock"
     return schemas.lock(path.read_text()) if path.exists() else []
 
 
-def _path(folder: Path, line: Registered) -> Path:
+def _schema_path(folder: Path, line: Registered) -> Path:
     return folder / schemas.file_name(line)
 
 
-def _newest(lines: list[Registered], subject: str) -> Registered | None:
+def _newest_line(lines: list[Registered], subject: str) -> Registered | None:
     return max((line for line in lines if line.subject == subject), key=lambda line: line.version, default=None)
 
 
@@ -104,7 +104,7 @@ def _lock_problems(lines: list[Registered]) -> list[str]:
 def _file_problems(folder: Path, lines: list[Registered]) -> list[str]:
     problems = []
     for line in lines:
-        path = _path(folder, line)
+        path = _schema_path(folder, line)
         if not path.exists():
             problems.append(f"{path.name}: the file is gone; restore it from version control")
         elif sha256(path.read_bytes()).hexdigest() != line.sha256:
@@ -117,7 +117,7 @@ def _compatibility_problems(folder: Path, lines: list[Registered], subjects: dic
     for message, subject in subjects.items():
         reader = json.loads(generate(message))
         for line in lines:
-            path = _path(folder, line)
+            path = _schema_path(folder, line)
             if line.subject == subject and path.exists():
                 reasons = conflicts(reader=reader, writer=json.loads(path.read_text()))
                 problems += [f"{subject}: not compatible with version {line.version}: {reason}" for reason in reasons]
@@ -129,16 +129,16 @@ def conflicts(*, reader: Any, writer: Any) -> list[str]:
     each type that contains it. **Shape**: schemas as parsed JSON."""
     read, written = Names(), Names()
     new, old = make_avsc_object(reader, read), make_avsc_object(writer, written)
-    if not _conflict(new, old):
+    if not _conflict_text(new, old):
         return []
     pairs = {str(new.get_prop("name") or "the schema"): (new, old)}
     pairs |= {
         name.rpartition(".")[2]: (read.names[name], was) for name, was in written.names.items() if name in read.names
     }
-    return [f"{name} at {conflict}" for name, (new, old) in pairs.items() if (conflict := _conflict(new, old))]
+    return [f"{name} at {conflict}" for name, (new, old) in pairs.items() if (conflict := _conflict_text(new, old))]
 
 
-def _conflict(reader: Schema, writer: Schema) -> str:
+def _conflict_text(reader: Schema, writer: Schema) -> str:
     result = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
     if result.compatibility is SchemaCompatibilityType.compatible:
         return ""
@@ -147,7 +147,7 @@ def _conflict(reader: Schema, writer: Schema) -> str:
     return f"{', '.join(places)}: {', '.join(kinds)} ({'; '.join(sorted(result.messages))})"
 
 
-def _same(text: str, exported: str) -> bool:
+def _is_same_schema(text: str, exported: str) -> bool:
     # Words for people may be bettered in Python at any time: they are not worth a new id in every record.
     return bool(_without_docs(json.loads(text)) == _without_docs(json.loads(exported)))
 
