@@ -136,17 +136,10 @@ class AsyncClient:
         **Raises** ConflictError when the run exists with another agent or input; UsageError, MalformedError for an
         invalid request.
         """
-        request = RunRequest(
-            RunId(id),
-            agent,
-            canonical.dumps(input),
-            self._actor,
-            _ms(not_before, "not_before"),
-            dict(labels or {}),
-            sessions=list(sessions),
-            deadline_ms=_ms(deadline, "deadline"),
-            budget=budget.limits if budget is not None else None,
-        )
+        begins_ms, deadline_ms = _ms(not_before, "not_before"), _ms(deadline, "deadline")
+        limits = budget.limits if budget is not None else None
+        request = RunRequest(RunId(id), agent, canonical.dumps(input), self._actor, begins_ms, dict(labels or {}))
+        request = replace(request, sessions=list(sessions), deadline_ms=deadline_ms, budget=limits)
         # A run with an id that was made just now has no past.
         answer = await self._submit(self._request_run, request, TAKEN_S if id else math.inf)
         return await _answer_in_time(answer, timeout, f"no planner has taken the request for {id or agent}")

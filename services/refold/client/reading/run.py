@@ -113,15 +113,10 @@ class Ended(ReadModel):
 
     def check(self) -> None:
         """**Raises** RunFailedError if the run failed or was cancelled."""
-        if self.failure is not None:
-            raise RunFailedError(
-                f"run {self.run_id} {'was cancelled' if self.status == 'cancelled' else 'has failed'}",
-                hint=f"{self.failure.code}: {self.failure.message}",
-                run_id=self.run_id,
-                status=self.status,
-                failure=self.failure.code,
-                reason=self.failure.message,
-            )
+        if (failure := self.failure) is not None:
+            outcome = "was cancelled" if self.status == "cancelled" else "has failed"
+            fields = {"run_id": self.run_id, "status": self.status, "failure": failure.code, "reason": failure.message}
+            raise RunFailedError(f"run {self.run_id} {outcome}", hint=f"{failure.code}: {failure.message}", **fields)
 
 
 class LastEntry(ReadModel):
@@ -316,6 +311,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
     state, timeline, request, head = run.state, run.timeline, first_request(run), run.state.head
     last = run.records[-1].record if run.records else None
     partition, offset = (last.partition, last.offset) if last else (-1, -1)
+    signals = [KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in timeline.kept.values()]
     return RunInfo(
         **_run_fields(run),
         **_end_fields(state),
@@ -334,9 +330,7 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
         timeline=timeline.steps,
         successors=timeline.successors,
         unheard=timeline.unheard,
-        signals=[
-            KeptSignalRow(**{**plain(signal), "data": json_text(signal.data)}) for signal in timeline.kept.values()
-        ],
+        signals=signals,
         signals_dropped=timeline.dropped,
         resolve=[command for step in (*timeline.in_doubt, *timeline.in_status("held")) for command in step.ways_out],
         models=list(models),
