@@ -151,14 +151,12 @@ def agents_served(records: Iterable[ReadRecord], alive: Collection[str] | None =
 
 def tools_served(records: Iterable[ReadRecord], alive: Collection[str] | None = None) -> list[ToolServed]:
     """Tools by name and pool, from the reports; `alive` as in `agents_served`."""
+    same = ("pool", "effect", "version", "tags", "approval")
     return _with_joined_members(
-        ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **{name: getattr(tool, name) for name in _TOOL})
+        ToolServed(tool=tool.name, arguments=tool.schema, members=[by], **{name: getattr(tool, name) for name in same})
         for member, by in _last_reports(records, alive)
         for tool in member.tools
     )
-
-
-_TOOL = ("pool", "effect", "version", "tags", "approval")
 
 
 def _with_joined_members(rows: Iterable[_Row]) -> list[_Row]:
