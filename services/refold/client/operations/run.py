@@ -129,9 +129,6 @@ def start_run(request: RunRequest) -> OperationRow:
     return OperationRow(request, judge)
 
 
-# Cancel, pause, resume
-
-
 def word(state: RunState, kind: str, by: By) -> OperationRow:
     return (cancel if kind == "cancel" else hold)(state, kind, by)
 
@@ -205,9 +202,6 @@ def _refuse_an_end(state: RunState) -> None:
 
 def _result_hint(state: RunState) -> str:
     return f"`refold run show {state.run_id}` shows its result"
-
-
-# Stalled and failed runs
 
 
 def retry_code(run: Run, actor: str) -> OperationRow:
@@ -293,9 +287,6 @@ def left_behind(state: RunState, from_step: int) -> list[Done]:
 
 def stays(state: RunState) -> int:
     return state.retried.step_before(min(len(state.steps), staying(state).first - 1))
-
-
-# Signals and callbacks
 
 
 def signal_message(run: str, name: str, data: object, *, signal_id: str = "", actor: str) -> RunSignal:
@@ -388,9 +379,6 @@ def _is_same_answer(outcome: _CallbackOver, message: RunSignal) -> bool:
     return outcome.failure.message == message.failure
 
 
-# Calls in doubt
-
-
 class Doubted(NamedTuple):
     """Tool of a call, and the open question about its outcome; empty if there is none."""
 
@@ -469,9 +457,6 @@ def _judge_settlement(look: Followed, step: int, attempt: int, verdict: str) -> 
     if look.over:
         _refuse_an_end(state)
     return None
-
-
-# Histories and versions
 
 
 def repair(run: Run, head: str, actor: str) -> OperationRow:
