@@ -1,8 +1,5 @@
 """Real servers and services as child processes, for `refold dev`, the demo and tests that kill processes.
 
-**Holds**: `jars` (Kafka, downloaded once), `kafka`, `valkey` and `postgres` (a server on a folder), `supervisor`
-(children, restarted when they die), `stack` (a developer's platform).
-
 **Guarantees**: acknowledged data and addresses survive a restart on the same folder; no process outlives its parent (on
 Linux, even after SIGKILL); servers listen on loopback only.
 

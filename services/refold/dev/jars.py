@@ -43,8 +43,7 @@ class Jar:
 
 
 def read_lock(path: Path | None = None) -> list[Jar]:
-    """Read the lock file, in the order of the class path. **Raises** UsageError for a line that is not
-    `group:artifact:version sha256:<64 hex digits>`."""
+    """Jars of the lock file, in the order of the class path. **Raises** UsageError for a malformed line."""
     path = path or resource("infra", "jars.lock")
     # Nothing is resolved transitively: log4j's dependency management would override Kafka's own versions.
     jars = []

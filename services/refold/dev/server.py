@@ -54,8 +54,8 @@ class EmbeddedServer(ABC):
         return self._process.pid
 
     def start(self) -> Self:
-        """Start the server and wait until it takes writes. **Raises** UsageError if it runs already, RefoldError if it
-        fails."""
+        """Start the server and wait until it answers. **Raises** UsageError if it runs already, RefoldError on
+        failure."""
         self.launch()
         try:
             self.wait_ready(alive=lambda: self.running)
@@ -72,8 +72,7 @@ class EmbeddedServer(ABC):
         self._process = process.spawn(self.command(), log=self.log)
 
     def wait_ready(self, *, alive: Callable[[], bool] = lambda: True) -> None:
-        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after a minute; both carry
-        the end of its log."""
+        """Wait until the server answers. **Raises** RefoldError if it ends, UnreachableError after a minute."""
         deadline = time.monotonic() + _LONGEST_START.total_seconds()
         while not self.answers():
             facts = {"log": str(self.log), "tail": process.tail(self.log)}

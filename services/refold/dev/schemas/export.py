@@ -1,7 +1,5 @@
-"""Avro schemas in `schemas/`, exported from the dataclasses in `core`.
-
-An exported file and its lock line never change: records name them for years. A changed class becomes a new version
-under a new id, if it reads all older ones."""
+"""Avro schemas in `schemas/`, exported from the dataclasses in `core`. An exported file and its lock line never change:
+records name them for years. A changed class becomes a new version under a new id, if it reads all older ones."""
 
 import json
 import sys
