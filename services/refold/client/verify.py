@@ -102,10 +102,10 @@ class Verified:
             for accepted in (judged, *judged.linked):
                 if accepted.state is not None and accepted.entry is not None:
                     self._accept(accepted.entry, facts)
-                    facts.statuses.follow(accepted.state, accepted.entry, accepted.id, judged)
+                    facts.follow(accepted.state, accepted.entry, accepted.id, judged)
             if (ended := _drop_ended(fold, judged)) is not None:
                 self.note(ended, facts)
-                facts.statuses.last.pop(ended.run_id, None)
+                facts.statuses.pop(ended.run_id, None)
         self.void = {reason: count for reason, count in void.items() if count}
         self._check_erased(marked, erased)
 
@@ -167,7 +167,7 @@ def _verify_once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     copied = {run: [head.id for head in state.heads] for run, state in states.items() if state is not None}
     result.settle(fold, facts)
     _check_order(result, reader, copied)
-    for run, problem in facts.statuses.wrong.items():
+    for run, problem in facts.wrong.items():
         result.add("status", run, problem)
     live = {run: state for run, state in fold.states.items() if not state.over}
     _check_outcomes(result, reader, facts.ends, live, erased)
@@ -195,33 +195,27 @@ def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
     return {kid: replace(key, revoked=False, retired_ms=0, not_before_ms=0) for kid, key in keys.items()}
 
 
-class _Statuses:
-    """Statuses of runs by their events; `wrong` has each run's first difference from the fold."""
+@dataclass(slots=True)
+class _Facts:
+    """Facts about runs, collected from the run log to check the other topics against it. `statuses`: last entry of each
+    run, and its status by its events; `wrong`: each run's first status that differs from the fold."""
 
-    def __init__(self) -> None:
-        self.wrong: dict[RunId, str] = {}
-        self.last: dict[RunId, tuple[bytes, Status]] = {}
-        self._passed: set[RunId] = set()
+    keys: Callable[[], dict[str, PublicKey]]
+    ends: dict[RunId, _Ended] = field(default_factory=dict)
+    pools: set[str] = field(default_factory=lambda: {"default"})
+    statuses: dict[RunId, tuple[bytes, Status]] = field(default_factory=dict)
+    wrong: dict[RunId, str] = field(default_factory=dict)
+    skipped: set[RunId] = field(default_factory=set)
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
         run = entry.run_id
-        head, status = self.last.get(run, (b"", "pending"))
-        if run in self._passed or entry.prev != head:
-            self._passed.add(run)
+        head, status = self.statuses.get(run, (b"", "pending"))
+        if run in self.skipped or entry.prev != head:
+            self.skipped.add(run)
             return
-        self.last[run] = name, status_after(status, entry.events)
-        if (status := self.last[run][1]) != state.status:
+        self.statuses[run] = name, status_after(status, entry.events)
+        if (status := self.statuses[run][1]) != state.status:
             self.wrong.setdefault(run, f"by {judged.place} it is {state.status}, and its events say {status}")
-
-
-@dataclass(slots=True)
-class _Facts:
-    """Facts about runs, collected from the run log to check the other topics against it."""
-
-    keys: Callable[[], dict[str, PublicKey]]
-    statuses: _Statuses = field(default_factory=_Statuses)
-    ends: dict[RunId, _Ended] = field(default_factory=dict)
-    pools: set[str] = field(default_factory=lambda: {"default"})
 
 
 def _drop_ended(fold: LogFold, judged: JudgedRecord) -> RunState | None:
