@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.client.operations.operation import follow_up, one, publish_input
-from refold.client.operations.run import By, Doubted, Settlement, settle_call, start_run, word
+from refold.client.operations.run import By, Settlement, settle_call, start_run, word
 from refold.client.operations.run import doubted as question_of
 from refold.client.operations.runs import Runs
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, TimedOutError, UsageError
@@ -166,7 +166,7 @@ def test_an_operator_s_word_may_come_to_a_question_to_people(chronicle: Chronicl
     chronicle.add("r", [asks], cause=Cause("run-operated", home("r", 4), 0))
 
     assert one(runs, Hand(chronicle), signal, 5).what == "asked"
-    assert question_of(runs.get, "r/3") == Doubted("push", f"r/3~{'0' * 32}")
+    assert question_of(runs.get, "r/3") == ("push", f"r/3~{'0' * 32}")
     assert question_of(runs.get, "r/3~00") == question_of(runs.get, "r/3")
     with pytest.raises(ConflictError, match="the call r/3 waits for an approval"):
         settle_call(runs.get, "r/3", Settlement("give_up"), "ann")

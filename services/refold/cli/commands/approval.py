@@ -329,7 +329,7 @@ class Settler(Voter):
         """Check a result against the tool's declared type, if --app is given. **Raises** UsageError."""
         if not (self.app_ and result):
             return
-        tool = load_app(self.app_).tools.get(name := doubted(self.runs.get, call).tool)
+        tool = load_app(self.app_).tools.get(name := doubted(self.runs.get, call)[0])
         if tool is None:
             raise UsageError(f"the app has no tool {name}", hint="--app names the app of the run")
         tool.result.load(result)
@@ -346,11 +346,11 @@ def resolve_call(
     settlement, name = voter.settlement, asked_about(call)
     result = canonical.dumps(settlement.result) if settlement.verdict == "happened" else ""
     voter.check(call, result)
-    approval = doubted(voter.runs.get, call).approval
+    _, approval = doubted(voter.runs.get, call)
     if voter.as_operator or (call == name and not approval):
         if voter.operate(name, settlement):
             return
-        approval = doubted(voter.runs.get, call).approval
+        _, approval = doubted(voter.runs.get, call)
         if voter.as_operator:
             voter.print({"call_id": name, "asked": approval}, _asked_text(approval))
             return

@@ -379,21 +379,15 @@ def _is_same_answer(outcome: _CallbackOver, message: RunSignal) -> bool:
     return outcome.failure.message == message.failure
 
 
-class Doubted(NamedTuple):
-    """Tool of a call, and the open question about its outcome; empty if there is none."""
-
-    tool: str
-    approval: str
-
-
-def doubted(read: Callable[[str], Run], call: str) -> Doubted:
-    """Find the question about a call in doubt, by the id of either. **Raises** MalformedError, NotFoundError."""
+def doubted(read: Callable[[str], Run], call: str) -> tuple[str, str]:
+    """Tool of a call and the open question about its outcome, or empty; by the id of either. **Raises** MalformedError,
+    NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
     state = read(name).state
     step = _step_of_call(state, seq)
     opened = state.open.get(step)
     waits = opened is not None and opened.phase == "doubt"
-    return Doubted(state.call(step).tool, state.waits_for(step) if waits else "")
+    return state.call(step).tool, state.waits_for(step) if waits else ""
 
 
 def _step_of_call(state: RunState, seq: int) -> int:
