@@ -123,9 +123,8 @@ class EmbeddedKafka(EmbeddedServer):
         return {}
 
     def command(self) -> list[str]:
-        _, flags = self._aot_flags()
         # Native libraries are unpacked at every start and left behind by a crash: keep them out of the machine's /tmp.
-        flags = [*flags, f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
+        flags = [*self._aot_flags()[1], f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
         return self._java("kafka.Kafka", [str(self._conf)], flags)
 
     def answers(self) -> bool:
@@ -198,8 +197,7 @@ class EmbeddedKafka(EmbeddedServer):
         # An interrupted format leaves a folder without meta.properties.
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
-        flags, _ = self._aot_flags()
-        command = self._java("kafka.tools.StorageTool", args, flags)
+        command = self._java("kafka.tools.StorageTool", args, self._aot_flags()[0])
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])

@@ -27,13 +27,11 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = Non
     outlives a parent that was killed with SIGKILL."""
     check_command(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = list(argv)
-    if sys.platform == "linux":
-        # A bare interpreter in place of a preexec_fn, which may deadlock beside threads such as Kafka's.
-        command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
+    # A bare interpreter in place of a preexec_fn, which may deadlock beside threads such as Kafka's.
+    launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())] if sys.platform == "linux" else []
     with log.open("ab") as output:
         return subprocess.Popen(
-            command,
+            [*launcher, *argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
