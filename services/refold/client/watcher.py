@@ -10,7 +10,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import closing, suppress
-from functools import partial
 from typing import Generic, TypeVar
 
 from refold.client.operations.operation import refusals
@@ -209,7 +208,7 @@ class Watcher:
         due = [watch for watch in self._all() if watch.look_back_at and watch.look_back_at <= time.monotonic()]
         if due and not self._reads_past:
             self._reads_past = True
-            threading.Thread(target=partial(self._read_past, due), name="refold-client-past", daemon=True).start()
+            threading.Thread(target=self._read_past, args=[due], name="refold-client-past", daemon=True).start()
 
     def _read_past(self, due: list[Watch[object]]) -> None:
         starts: dict[int, int] = {}

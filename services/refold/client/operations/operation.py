@@ -23,8 +23,6 @@ AGAIN_S = 0.5
 """Interval in seconds between readings of the log for many runs."""
 
 RunInput = RunRequest | RunSignal | RunOperation
-Show = Callable[[int, int], object]
-"""Progress callback: done, total."""
 
 
 class Sender(Protocol):
@@ -109,9 +107,9 @@ def follow_up(runs: Runs, operation: OperationRow, position: Cause, timeout_s: f
 
 
 def many(
-    runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Show
+    runs: Runs, sender: Sender, operations: Sequence[OperationRow], timeout_s: float, show: Callable[[int, int], object]
 ) -> dict[RunId, Outcome]:
-    """Perform operations on different runs, `UNDER_WAY` at a time."""
+    """Perform operations on different runs, `UNDER_WAY` at a time; `show` gets the numbers of done ones and of all."""
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]
