@@ -54,6 +54,7 @@ class CatalogReader:
 
 
 def read(reader: LogReader, trust: Trust) -> CatalogReader:
+    """Read the catalog of each partition."""
     partitions = [Catalog(trust) for _ in range(reader.partitions(CATALOG))]
     void = []
     for record in reader.scan(CATALOG):
@@ -93,6 +94,7 @@ _counter = attrgetter("counter")
 
 
 def write(publisher: KafkaPublisher, partitions: Iterable[int], entry: CatalogEntry) -> None:
+    """Send a signed entry to some partitions of the catalog."""
     named, key, value = f"{entry.name}/{entry.counter}", entry.name.encode(), codec.encode(entry)
     headers = cloud_event(CATALOG, entry.name, id=named, source="refold", at_ms=entry.at_ms)
     for number in partitions:

@@ -69,7 +69,7 @@ class Platform:
         return KafkaLogReader(self.settings.kafka).names(kinds)
 
     def idle_pools(self, pools: Collection[str]) -> set[str]:
-        """Return pools without an executor, cached for `POOL_KNOWN_S`; empty if Kafka does not answer."""
+        """Pools without an executor, cached for `POOL_KNOWN_S`; empty if Kafka does not answer."""
 
         def without_executor(stale: list[str]) -> set[str]:
             groups = self.groups(map(executors, stale))
@@ -122,7 +122,7 @@ class Platform:
         return self.publisher.broken if "publisher" in self.__dict__ else ""
 
     def without_topics(self, run: RunState) -> list[str]:
-        """Return the pools of open calls without topics; empty if Kafka does not answer."""
+        """Pools of open calls without topics; empty if Kafka does not answer."""
 
         def absent(stale: list[str]) -> set[str]:
             present = set(map(pool_of, self.topics((TOOL_REQUESTED, RUN_STREAM))))

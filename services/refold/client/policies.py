@@ -88,7 +88,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
-    """Return required roles that no actor has in the catalog. A login may still claim them."""
+    """Required roles that no actor has in the catalog. A login may still claim them."""
     if policy is None:
         return []
     requirements = [policy.fallback, policy.doubt, *(rule.requirement for rule in policy.rules)]
@@ -98,7 +98,7 @@ def nobody_has(policy: Policy | None, roles: Roles) -> list[str]:
 
 
 def unknown_roles(policy: Policy, roles: Roles, keys: Iterable[PublicKey]) -> list[str]:
-    """Return required roles that neither the catalog nor a vote key names."""
+    """Required roles that neither the catalog nor a vote key names."""
     claimed = {f"role:{role}" for key in keys if key.use == "vote" and not key.revoked for role in key.roles}
     in_catalog = {f"role:{role}" for role in roles.by_role}
     return [name for name in nobody_has(policy, roles) if name not in in_catalog | claimed]
@@ -156,14 +156,14 @@ def _problems_of_part(file: str, content: Mapping[str, Any], part: str, rule: st
 
 
 def sent_once(policy: Policy, tools: Iterable[ToolFacts]) -> list[Problem]:
-    """Return the problem of a policy without `doubt`, if tools have the effect `once`."""
+    """Problem of a policy without `doubt`, if tools have the effect `once`."""
     names = sorted(tool.name for tool in tools if tool.effect == "once") if policy.doubt is None else []
     text = f"it names nobody, so a call in doubt of {', '.join(names)} waits for an operator, and is not tried again"
     return [Problem("", DOUBT, text, fatal=False)] if names else []
 
 
 def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
-    """Iterate over rules that decide no call, with the reason."""
+    """Rules that decide no call, with the reason."""
     always = ""
     for rule in rules:
         # Without variables it has a value only if none matters: || and && skip operands that fail.
@@ -180,7 +180,7 @@ def dead_rules(rules: Iterable[Rule]) -> Iterator[tuple[Rule, str]]:
 
 
 def _condition_traps(rule: Rule, before: Iterable[Rule]) -> Iterator[str]:
-    """Describe how a condition differs from its apparent meaning."""
+    """Differences of a condition from its apparent meaning, as texts."""
     yield from rule.when.pitfalls()
     chosen = rule.when.needs & CHOSEN
     guarded = any(_SIZE.search(earlier.when.source) and earlier.when.needs & chosen for earlier in before)

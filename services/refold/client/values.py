@@ -50,8 +50,8 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
 
 
 def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
-    """Return a loader of a run's texts, inline or from `store`. The loader **raises** BlobError, also beyond
-    `MOST_LOADED`; UnreachableError."""
+    """Loader of a run's texts, inline or from `store`. **Raises** BlobError, also beyond `MOST_LOADED`;
+    UnreachableError."""
     left = MOST_LOADED
 
     def text_of(text: str) -> str:

@@ -197,8 +197,8 @@ def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
 
 @dataclass(slots=True)
 class _Facts:
-    """Facts about runs, collected from the run log to check the other topics against it. `statuses`: last entry of each
-    run, and its status by its events; `wrong`: each run's first status that differs from the fold."""
+    """Facts about runs, collected from the run log to check the other topics against it. `statuses`: last entry, and
+    status by the events; `wrong`: first difference from the fold."""
 
     keys: Callable[[], dict[str, PublicKey]]
     ends: dict[RunId, _Ended] = field(default_factory=dict)

@@ -30,6 +30,7 @@ def remembered_ports(path: Path, *names: str) -> dict[str, int]:
 
 
 def check_free(path: Path) -> None:
+    """Wait until the ports of a stopped server are free. **Raises** ConflictError if another program has one."""
     for name, port in (json.loads(path.read_text()) if path.exists() else {}).items():
         deadline = time.monotonic() + _RELEASE_S
         while not _is_free(port):

@@ -42,6 +42,7 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = Non
 
 
 def ask(process: Process) -> None:
+    """Ask a child to end, by SIGTERM."""
     process.send_signal(signal.SIGTERM)
     # A suspended process would not handle SIGTERM.
     process.send_signal(signal.SIGCONT)

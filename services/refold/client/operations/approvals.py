@@ -29,7 +29,7 @@ from refold.engine.ports.log import LogReader
 from refold.engine.runtime.clock import clock_ms
 
 SETTLE_S = 1.0
-"""Time in seconds that a counted vote may still be refused: the service alone knows the tools."""
+"""Seconds in which a counted vote may still be refused: only the service has the tools."""
 
 
 class VoteFields(TypedDict, total=False):
@@ -156,6 +156,7 @@ class Approvals:
     def offered(
         self, index: ApprovalIndex, approval: Approval, actor: str, roles: tuple[str, ...], key: SigningKey
     ) -> frozenset[str]:
+        """Actions open to this actor's vote on an approval now."""
         request, keys = approval.request, index.catalogs[self.home_of(approval.request.approval_id)].keys
         name = request.approval_id, "none", request.question, request.environment
         vote = Vote(*name, actor, "remind", approval.now, roles, message="?")
@@ -240,7 +241,7 @@ class Approvals:
         return (index for index, changed in self._rounds(None) if changed)
 
     def _rounds(self, partition: int | None) -> Iterator[tuple[ApprovalIndex, bool]]:
-        """Yield an index after each round over the ends of its topics, and True if anything was new, endlessly."""
+        """Yield an index of approvals, endlessly, and True if its topics had anything new."""
         index = ApprovalIndex(self._partitions, self._trust, clock_ms)
         tails = [self._reader.tail(topic, partition) for topic in READ_TOPICS]
         while True:

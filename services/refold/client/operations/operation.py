@@ -149,7 +149,7 @@ def _outcome(run: Run, operation: OperationRow, position: Cause, refused: dict[C
 
 
 def refusals(letters: Iterable[Record | None]) -> dict[Cause, RefoldError]:
-    """Errors of refused inputs by position, from dead letters up to the first None of a tail, its end so far."""
+    """Errors of refused inputs by position, from dead letters up to the end of a tail so far."""
     errors: dict[Cause, RefoldError] = {}
     for record in letters:
         if record is None:

@@ -61,10 +61,12 @@ class By(NamedTuple):
 
 
 def signing(key: SigningKey | None, platform: str) -> Signed:
+    """Signer of a user's signals; without a key they stay unsigned."""
     return lambda signal: signed(signal, key, clock_ms(), platform) if key else signal
 
 
 def operated(run: str, kind: str, data: object, actor: str) -> RunOperation:
+    """Build an operation of an operator on a run, under a fresh id."""
     return RunOperation(run_id(run), f"{kind}-{secrets.token_hex(6)}", kind, canonical.dumps(data), actor)
 
 
@@ -130,6 +132,7 @@ def start_run(request: RunRequest) -> OperationRow:
 
 
 def word(state: RunState, kind: str, by: By) -> OperationRow:
+    """Build a cancel, pause or resume of a run, by its `kind`."""
     return (cancel if kind == "cancel" else hold)(state, kind, by)
 
 
@@ -286,6 +289,7 @@ def left_behind(state: RunState, from_step: int) -> list[Done]:
 
 
 def stays(state: RunState) -> int:
+    """Last step of a failed run that a retry leaves as it is."""
     return state.retried.step_before(min(len(state.steps), staying(state).first - 1))
 
 
@@ -380,8 +384,7 @@ def _is_same_answer(outcome: _CallbackOver, message: RunSignal) -> bool:
 
 
 def doubted(read: Callable[[str], Run], call: str) -> tuple[str, str]:
-    """Tool of a call and the open question about its outcome, or empty; by the id of either. **Raises** MalformedError,
-    NotFoundError."""
+    """Tool of a call, and the open question about its outcome, if any. **Raises** MalformedError, NotFoundError."""
     name, seq = parse_call_id(asked_about(call))
     state = read(name).state
     step = _step_of_call(state, seq)

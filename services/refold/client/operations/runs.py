@@ -70,8 +70,8 @@ class RunQuery:
         )
 
     def matches(self, run: Run) -> bool:
-        """True if a run of the log fits, and is in this state, has failed with this code, and has an entry since then.
-        A run whose code is held is `stalled`, and has no other status."""
+        """True if a run of the log fits, is in this state, has failed with this code, and has an entry since then. A
+        held run is `stalled` alone."""
         failure = getattr(run.state.end, "failure", None)
         has_failed = not self.code or (failure is not None and failure.code == self.code)
         return self.fits(run) and has_failed and run.state.at_ms >= self.since_ms and self._in_state(run)
@@ -85,7 +85,7 @@ class RunQuery:
 
 
 def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
-    """Return the state under which people look for a run."""
+    """State under which people look for a run."""
     status = str(row["status"])
     if status in ENDED or stalled:
         return "doubt" if row["doubt"] else status if status in ENDED else STALLED
@@ -177,7 +177,7 @@ class Runs:
         return Newest(then[-query.limit :], len(then), len(runs))
 
     def _by_request(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
-        """Times of all requests, runs whose request matches, and True if the log has tombstones, as of erased runs."""
+        """Times of all requests, runs that match, and True if the log has tombstones."""
         times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None

@@ -86,6 +86,7 @@ class Approval:
         return f"{left}a login may assert the role, or `{command}`"
 
     def fate(self, vote: Vote) -> Fate:
+        """Effect of a vote on the decision, or the reason that it has none."""
         if self.decision is not None and any(by.vote == vote.vote for by in self.decision.votes):
             return "counts"
         if fate := self._fate_by_later_vote(vote):
@@ -291,6 +292,7 @@ class ApprovalIndex:
         return [name for name in ids if name.startswith(beginning)]
 
     def waiting(self, approval: str) -> bool:
+        """True while the request of an approval is open in its topic."""
         return approval in self._open
 
     def all(self) -> list[Approval]:
@@ -407,6 +409,7 @@ def others(approval: Approval, args: str) -> str:
 
 
 def said(ruling: Decision) -> str:
+    """Text of a decision: its verdict, voters, and grant if it used one."""
     people = ", ".join(vote.actor for vote in ruling.votes)
     grant = f" under grant {ruling.grant.id}" if ruling.grant and ruling.grant.use else ""
     return f"{word_for(ruling.verdict, ruling.asked.get('about', ''))} by {people}{grant}"

@@ -1,4 +1,4 @@
-"""Reading fold of steps: the change of a step by each event, for the steps of readers and for their rows in views."""
+"""Reading fold of steps: the change of a step by each event, for readers and for rows in views."""
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -41,7 +41,7 @@ STEP_KINDS: Mapping[type, tuple[StepKind, Callable[[Any], str]]] = {
 
 
 def step_change(event: events.Event, status: StepStatus) -> StepChange | None:
-    """Return the change of a step that has this status; None for an event that changes no status or failure."""
+    """Change of a step that has this status; None for an event that changes no status or failure."""
     change = STEP_CHANGES.get(type(event))
     return change if change is None or isinstance(change, StepChange) else change(event, status)
 

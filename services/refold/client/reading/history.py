@@ -157,6 +157,7 @@ def at_time(run: Run, at_ms: int) -> Run:
 
 
 def feed(fold: LogFold, record: ReadRecord) -> JudgedRecord:
+    """Judge the next record of the run log by a fold."""
     judged = fold.feed(record.key, record.value, offset=record.offset, at_ms=record.at_ms)
     # A history that replaces the one before: until the log is read whole, the run was not known to stall.
     if judged.held:

@@ -29,6 +29,7 @@ def utc_of(at_ms: int) -> datetime:
 
 
 def plain(value: Any) -> Any:
+    """JSON data of models, dataclasses and named tuples by field, of bytes as hex."""
     # First the types of most values: pages compare large data.
     if value is None or type(value) in (str, int, bool, float):
         return value

@@ -146,7 +146,7 @@ def _call_links(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterat
 
 
 def _events_of(run: Run, step: RunStep) -> Iterator[tuple[_EventPlace, int, Event]]:
-    """Events of a call in this run, without its bills and what another run has copied."""
+    """Events of a call in this run, without its bills and copied events."""
     for judged in run.records:
         entry = judged.entry
         if entry is None or entry.last_seq < run.state.seqs[step.step - 1]:
@@ -301,7 +301,7 @@ class AuditLine(ReadModel):
 
 
 def audit_of(run: Run) -> list[AuditLine]:
-    """Audit trail of a run: a line for each event of its history, without arguments and results."""
+    """Audit trail of a run: its events, without arguments and results."""
     calls, lines = dict[int, dict[str, str]](), list[AuditLine]()
     for entry in (judged.entry for judged in run.records if judged.entry):
         for seq, event in enumerate(entry.events, start=entry.seq):
