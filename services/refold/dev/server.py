@@ -54,8 +54,7 @@ class EmbeddedServer(ABC):
         return self._process.pid
 
     def start(self) -> Self:
-        """Start the server and wait until it answers. **Raises** UsageError if it runs already, RefoldError on
-        failure."""
+        """Start the server and wait for it. **Raises** UsageError if it runs already, RefoldError if it fails."""
         self.launch()
         try:
             self.wait_ready(alive=lambda: self.running)

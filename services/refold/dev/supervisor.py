@@ -195,8 +195,7 @@ class Supervisor:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop all children, highest rank first, by force after their grace. **Raises** RefoldError if a callback
-        raised."""
+        """Stop all children, highest rank first, within their grace. **Raises** RefoldError if a callback raised."""
         self._inbox.put(None)
         self._thread.join()
         if not self._stopped_cleanly:
