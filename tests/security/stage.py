@@ -114,7 +114,8 @@ class Stage:
         for key in (self.service, self.gateway):
             self.publish(f"key/{key.kid}", "key", key.public().content())
         self.publish(f"key/{ASKER.kid}", "key", ASKER.public(actors=("rita",)).content())
-        self.supervisor = self._stack.enter_context(Supervisor(on_exit=self.falls.append))
+        self.supervisor = Supervisor(on_exit=self.falls.append)
+        self._stack.callback(self.supervisor.stop)
         self._serve("approval", "approval", REFOLD_APPROVAL__KEY=str(self.folder / "decision.json"))
         for pool, more in EXECUTORS.items():
             self._serve(f"executor.{pool}", f"executor-{pool}", "--pool", pool, **more)
