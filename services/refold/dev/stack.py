@@ -42,6 +42,11 @@ class ServiceProcess:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
+    # A server that cannot start is restarted too: without this check its error would come after 60 s.
+    return lambda: supervisor.active and supervisor.restarts(name) == 0
+
+
 @dataclass(frozen=True)
 class Servers:
     """Servers of a stack; an address replaces the embedded one. `properties` are for the embedded broker. `postgres`:
@@ -183,8 +188,7 @@ class DevStack:
             server.prepare()
             supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
         for name, server, _ in servers:
-            # A server that cannot start is restarted too: without this check its error would come after 60 s.
-            server.wait_ready(alive=lambda name=name: supervisor.active and supervisor.restarts(name) == 0)
+            server.wait_ready(alive=_without_restart(supervisor, name))
 
     def _call_prepare(self, prepare: Callable[[str], int | None]) -> int:
         deadline = time.monotonic() + _BUSY_S

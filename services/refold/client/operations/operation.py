@@ -113,9 +113,11 @@ def many(
     outcomes: dict[RunId, Outcome] = {}
     for start in range(0, len(operations), UNDER_WAY):
         batch = operations[start : start + UNDER_WAY]
-        outcomes |= _batch(
-            runs, sender, batch, timeout_s, lambda done, before=start: show(before + done, len(operations))
-        )
+
+        def progress(done: int, before: int = start) -> None:
+            show(before + done, len(operations))
+
+        outcomes |= _batch(runs, sender, batch, timeout_s, progress)
     return outcomes
 
 
