@@ -175,8 +175,7 @@ class Approvals:
         return self.answered(vote, self.send(vote, key, sender), timeout_s)
 
     def earlier(self, approval_id: str, vote: str) -> tuple[Vote, Cause] | None:
-        cast = self.read(self.home_of(approval_id)).cast(approval_id, vote)
-        return (cast[0], Cause(APPROVAL_VOTED, *cast[1])) if cast else None
+        return self.read(self.home_of(approval_id)).cast(approval_id, vote)
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
         """Wait until a question of the run log reaches its topic."""

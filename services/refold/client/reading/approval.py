@@ -21,7 +21,7 @@ from refold.core.approval.question import named, received
 from refold.core.approval.requester import is_verified, quorum_of
 from refold.core.approval.signature import Trust
 from refold.core.errors import FoldError, MalformedError, UnauthorisedError
-from refold.core.events import DOUBT
+from refold.core.events import DOUBT, Cause
 from refold.core.ids import asked_about, home, parse_approval_id
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.planning.asking import CAME, question_of
@@ -346,10 +346,10 @@ class ApprovalIndex:
                 return "revoked"
         return "standing" if self._clock_ms() < grant.until_ms else "expired"
 
-    def cast(self, approval: str, vote: str) -> tuple[Vote, tuple[int, int]] | None:
-        """A vote by its id, with the partition and offset of its record."""
+    def cast(self, approval: str, vote: str) -> tuple[Vote, Cause] | None:
+        """A vote by its id, with the position of its record."""
         votes = self._votes_of(home(parse_approval_id(approval)[0], self._partitions), approval)[0].items()
-        return next((pair for pair in votes if pair[0].vote == vote), None)
+        return next(((cast, Cause(APPROVAL_VOTED, *place)) for cast, place in votes if cast.vote == vote), None)
 
     def _votes_of(self, partition: int, approval: str) -> tuple[dict[Vote, tuple[int, int]], list[tuple[str, str]]]:
         """Votes on an approval with their places, and ids of unreadable votes with the reasons."""
