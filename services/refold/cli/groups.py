@@ -1,8 +1,8 @@
 """Groups of commands, imported on their first call: `refold --help` imports none.
 
 A command is a plain function: positional parameters are arguments, others options; a dataclass parameter stands for its
-fields. `Annotated` has their help, after their names if those differ: `step: Annotated[int, "--from STEP", "Repeat this
-step and all later ones."]`."""
+fields. `Annotated` has their help, after their names if those differ, and more arguments of Typer as a dictionary:
+`step: Annotated[int, "--from STEP", "Repeat this step and all later ones.", {"min": 0}]`."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +13,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from refold.cli import options
 
 _METAVARS = {str: "TEXT", int: "N", float: "SECONDS", list: "TEXT"}
 
@@ -175,8 +173,9 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
         return parameter
     name = parameter.name.strip("_").replace("_", "-")
     names, metavar = _written(texts[0] if texts[1:] else "")
-    least = [part.number for part in meta if isinstance(part, options.AtLeast)]
-    more: dict[str, Any] = {"help": texts[-1], "min": least[0] if least else None}
+    more: dict[str, Any] = {"help": texts[-1]}
+    for settings in (part for part in meta if isinstance(part, dict)):
+        more |= settings
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
         declared = typer.Option(*(names or [f"--{name}"]), metavar=metavar or None, **more)
     else:

@@ -1,25 +1,13 @@
 """Options and arguments that several commands share."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import typer
-
-
-class AtLeast(NamedTuple):
-    number: float
-
-
-Natural = Annotated[int, AtLeast(0)]
-Positive = Annotated[int, AtLeast(1)]
-Seconds = Annotated[float, AtLeast(0.1)]
+Natural = Annotated[int, {"min": 0}]
+Positive = Annotated[int, {"min": 1}]
+Seconds = Annotated[float, {"min": 0.1}]
 KafkaOption = Annotated[str, "HOST:PORT", "Kafka's bootstrap address."]
 RedisOption = Annotated[str, "URL", "Address of Redis or Valkey."]
-DataOption = Annotated[
-    str,
-    typer.Option(
-        "--data", envvar="REFOLD_DATA", metavar="FOLDER", help="Data folder of `refold dev`.  \\[default: .refold]"
-    ),
-]
+DataOption = Annotated[str, "FOLDER", "Data folder of `refold dev`.  \\[default: .refold]", {"envvar": "REFOLD_DATA"}]
 JsonOption = Annotated[bool, "Print JSON, one value."]
 RunArgument = Annotated[str, "RUN", "The run's id."]
 AgentOption = Annotated[str, "NAME", "Only runs of this agent."]
@@ -29,12 +17,9 @@ SignOption = Annotated[str, "FILE", "Key that signs the request.  \\[default: th
 ActorOption = Annotated[str, "Name to record as the actor.  \\[default: your login]"]
 RootOption = Annotated[
     str,
-    typer.Option(
-        "--root",
-        envvar="REFOLD_ROOT",
-        metavar="FILE",
-        help="Root key, which signs the catalog.  \\[default: keys/root.json in --data]",
-    ),
+    "FILE",
+    "Root key, which signs the catalog.  \\[default: keys/root.json in --data]",
+    {"envvar": "REFOLD_ROOT"},
 ]
 ArchiveOption = Annotated[str, "URL", "Archive: file:///folder or s3://bucket/path.  \\[default: REFOLD_ARCHIVE__URL]"]
 PoliciesOption = Annotated[str, "FOLDER", "Policy files.  \\[default: policies/, if it exists]"]

@@ -205,7 +205,7 @@ class Approver(Messenger):
     set_: Annotated[list[str] | None, "NAME=VALUE", "Change an argument: JSON, text, @FILE. May be repeated."] = None
     remember: Annotated[str, "run", "Grant: let the same call pass again without asking."] = ""
     for_: Annotated[str | None, "TIME", "Lifetime of the grant, such as 30m.  \\[default: 1h]"] = None
-    uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", options.AtLeast(1)] = None
+    uses: Annotated[int | None, "Number of calls the grant covers.  \\[default: 1]", {"min": 1}] = None
 
 
 def approve(approval: ApprovalArgument, *, voter: Approver) -> None:

@@ -17,8 +17,6 @@ from secrets import token_hex
 from typing import Annotated, Any
 from urllib.request import ProxyHandler, build_opener
 
-import typer
-
 from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import Provision, folder_of, people_of
@@ -54,12 +52,7 @@ HELLO = "refold.cli.commands.hello:hello_app"
 
 def dev(
     app: Annotated[
-        str,
-        typer.Argument(
-            metavar="APP",
-            help="App to serve: MODULE:APP or path/file.py[:APP].  \\[default: a hello app]",
-            show_default=False,
-        ),
+        str, "App to serve: MODULE:APP or path/file.py[:APP].  \\[default: a hello app]", {"show_default": False}
     ] = HELLO,
     *,
     data: options.DataOption = "",

@@ -83,7 +83,7 @@ def _write_family(run: str, rules: Sequence[str], shell: WhyOptions) -> None:
 @dataclass(frozen=True)
 class VerifyOptions(Shell):
     run_: Annotated[str, "Check only this run in the log."] = ""
-    settle: Annotated[float, "Wait up to this long for other topics to agree with the log.", options.AtLeast(0)] = 5.0
+    settle: Annotated[float, "Wait up to this long for other topics to agree with the log.", {"min": 0}] = 5.0
     root: Annotated[str, "KID:X|@FILE", "Root keys that you trust.  \\[default: REFOLD_TRUST]"] = ""
     head: Annotated[str, "HEX,...", "Heads that runs of the bundle must have, from another source."] = ""
     catalog: Annotated[options.Natural, "N", "Number of the catalog's last entry, from another source."] = 0

@@ -49,7 +49,7 @@ class StartOptions(Shell):
     input_: Annotated[str, "JSON|@FILE|-", "The agent's input."] = "null"
     id_: Annotated[str, "The run's id.  \\[default: a new one]"] = ""
     wait: Annotated[bool, "Wait until the run ends."] = False
-    timeout: Annotated[float | None, "Wait up to this long; implies --wait.", options.AtLeast(0.1)] = None
+    timeout: Annotated[float | None, "Wait up to this long; implies --wait.", {"min": 0.1}] = None
     label: Annotated[list[str] | None, "K=V", "Label of the run. May be repeated."] = None
     session: Annotated[list[str] | None, "ID", "Session the run belongs to. May be repeated."] = None
     requester: Annotated[str, "NAME", "Name to record as the requester.  \\[default: your login]"] = ""
@@ -97,9 +97,9 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, shell: StartOptions
 @dataclass(frozen=True)
 class Showing(Shell):
     full: Annotated[bool, "With --json: print large values in full, from the blob store."] = False
-    messages: Annotated[
-        int | None, "STEP", "Show the messages that the model call of this step sent.", options.AtLeast(1)
-    ] = None
+    messages: Annotated[int | None, "STEP", "Show the messages that the model call of this step sent.", {"min": 1}] = (
+        None
+    )
     archive: ArchiveUrl = ""
     bundle: BundleFile = ""
     at: AtOption = ""
@@ -174,7 +174,7 @@ def list_runs(
 class Events(Shell):
     raw: Annotated[bool, "Print the records of the log, void ones too."] = False
     since: Annotated[str, "2h|TIME", "Only events since TIME, or in the last 10m."] = ""
-    tail: Annotated[int | None, "N", "Only the last N events.", options.AtLeast(1)] = None
+    tail: Annotated[int | None, "N", "Only the last N events.", {"min": 1}] = None
     full: Annotated[bool, "Print long values in full."] = False
     follow: Annotated[bool, "--follow, -f", "Keep running and print new events."] = False
     audit: Annotated[bool, "Print the audit trail: JSON Lines of all events, each with actors, reason and input."] = (
@@ -241,7 +241,7 @@ def print_events(run: options.RunArgument, *, events: Events) -> None:
 def watch_run(
     run: options.RunArgument,
     *,
-    timeout: Annotated[float | None, "Stop after this long, with --tokens of silence.", options.AtLeast(0.1)] = None,
+    timeout: Annotated[float | None, "Stop after this long, with --tokens of silence.", {"min": 0.1}] = None,
     tokens: Annotated[bool, "Print the live output instead, such as the tokens of a model."] = False,
     shell: Shell,
 ) -> None:

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import structlog
-import typer
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import Presence, SlotsUsed
@@ -100,12 +99,9 @@ ServedApp = Annotated[str, "APP", "App to serve: MODULE:APP or path/file.py[:APP
 Member = Annotated[str, "Name of this process in its group; no two processes share one.  \\[default: service and host]"]
 DevOption = Annotated[
     str,
-    typer.Option(
-        "--data",
-        envvar="REFOLD_DATA",
-        metavar="FOLDER",
-        help="Data folder of `refold dev`, for addresses that are not set.  \\[default: .refold]",
-    ),
+    "FOLDER",
+    "Data folder of `refold dev`, for addresses that are not set.  \\[default: .refold]",
+    {"envvar": "REFOLD_DATA"},
 ]
 StandbyOption = Annotated[bool, "Keep a loaded process in reserve, which takes over at once when the service dies."]
 
