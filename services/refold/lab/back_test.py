@@ -33,18 +33,6 @@ class RecordedCall(NamedTuple):
     edited: CallProposed | None = None
 
 
-class OtherRuling(NamedTuple):
-    """A call that the policy judges differently today."""
-
-    call: RecordedCall
-    now: Judgement
-
-    @property
-    def kind(self) -> str:
-        """Both outcomes, `allow -> deny`; `require -> require` stands for another requirement."""
-        return f"{self.call.judgement.outcome} -> {self.now.outcome}"
-
-
 class BackTest:
     """Policy that judges logged calls today. Without `tools`, rules about facts of the app fail."""
 
@@ -72,12 +60,21 @@ class BackTest:
     def explain(self, state: RunState, call: CallProposed) -> list[Explanation]:
         return self.policy.explain(self.variables(state, call))
 
-    def differences(self, calls: Iterable[RecordedCall]) -> Iterator[OtherRuling]:
-        for call in calls:
-            now = self.judge(call.state, call.call)
-            then = call.judgement
-            if (now.outcome, now.requirement) != (then.outcome, then.requirement):
-                yield OtherRuling(call, now)
+    def differences(self, calls: Iterable[RecordedCall]) -> list[Data]:
+        """Rows of the calls that the policy judges differently today, by outcome or by requirement."""
+        rulings = ((call, call.judgement, self.judge(call.state, call.call)) for call in calls)
+        return [
+            {
+                "call_id": call.call_id,
+                "tool": call.call.tool,
+                "args": json_text(call.call.args),
+                "kind": f"{then.outcome} -> {now.outcome}",
+                "recorded": plain(then),
+                "now": plain(now),
+            }
+            for call, then, now in rulings
+            if (now.outcome, now.requirement) != (then.outcome, then.requirement)
+        ]
 
 
 def recorded(run: Run, *, copies: bool = False) -> list[RecordedCall]:
@@ -131,18 +128,6 @@ def find(run: Run, call: str) -> RecordedCall:
         if candidate.call_id == name:
             return candidate
     raise NotFoundError(f"there is no call {call}", hint=f"`refold run show {run.state.run_id}` shows all")
-
-
-def difference_row(ruling: OtherRuling) -> Data:
-    call = ruling.call
-    return {
-        "call_id": call.call_id,
-        "tool": call.call.tool,
-        "args": json_text(call.call.args),
-        "kind": ruling.kind,
-        "recorded": plain(call.judgement),
-        "now": plain(ruling.now),
-    }
 
 
 def what_changes(row: Data) -> str:

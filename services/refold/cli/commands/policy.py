@@ -183,7 +183,7 @@ def _try(files: list[str], shell: Trial) -> None:
     chosen = [platform.runs.get(name) for name in dict.fromkeys(shell.runs_ or ())] if named else platform.runs.all()
     chosen = list(filter(RunQuery(agent=shell.agent).fits, chosen))
     calls = [call for run in chosen for call in back_test.recorded(run) if call.at_ms >= after_ms]
-    rows = [back_test.difference_row(difference) for difference in trial.differences(calls)]
+    rows = trial.differences(calls)
     kinds = dict(sorted(Counter(row["kind"] for row in rows).items()))
 
     def in_words() -> None:

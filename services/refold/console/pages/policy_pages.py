@@ -25,7 +25,7 @@ from refold.console.projections.runs import ViewedRuns
 from refold.core.approval.catalog import Catalog
 from refold.core.approval.policy import Policy
 from refold.core.errors import MalformedError, NotFoundError
-from refold.lab.back_test import BackTest, difference_row, recorded, requirement_words, what_changes
+from refold.lab.back_test import BackTest, recorded, requirement_words, what_changes
 
 PASTED = "the policy"
 MOST_PASTED = 100_000
@@ -154,7 +154,7 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
 def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
     runs = _newest(shared, agent)
     calls = [call for run in runs for call in recorded(run)]
-    rows = [difference_row(difference) for difference in back_test.differences(calls)]
+    rows = back_test.differences(calls)
     kinds = Counter(row["kind"].replace("->", "→") for row in rows)
     parts = [f"{number} {kind}" for kind, number in kinds.most_common()]
     if back_test.unknown:
