@@ -15,7 +15,6 @@ from rich.table import Table
 from refold.client.reading.model import Data as Data
 from refold.client.reading.model import json_text as json_text
 from refold.client.reading.model import plain as plain
-from refold.client.reading.words import clock as clock
 from refold.client.reading.words import duration as duration
 from refold.client.reading.words import in_utc as in_utc
 from refold.client.reading.words import moment as moment
@@ -23,27 +22,17 @@ from refold.client.reading.words import tool_name as tool_name
 from refold.client.reading.words import with_ellipsis
 from refold.engine.runtime.text import visible
 
-STYLES = {
-    "completed": "green",
-    "noted": "green",
-    "running": "cyan",
-    "pending": "cyan",
-    "proposed": "cyan",
-    "suspended": "yellow",
-    "stalled": "bold red",
-    "paused": "bold yellow",
-    "backoff": "yellow",
-    "sleeping": "yellow",
-    "waiting": "yellow",
-    "expired": "red",
-    "approval": "bold yellow",
-    "doubt": "bold magenta",
-    "held": "bold magenta",
-    "unknown": "magenta",
-    "failed": "red",
-    "cancelled": "red",
+_STATUSES = {
+    "green": "completed noted",
+    "cyan": "running pending proposed",
+    "yellow": "suspended backoff sleeping waiting",
+    "bold yellow": "paused approval",
+    "bold red": "stalled",
+    "red": "expired failed cancelled",
+    "bold magenta": "doubt held",
+    "magenta": "unknown",
 }
-
+STYLES = {status: style for style, statuses in _STATUSES.items() for status in statuses.split()}
 
 # Width of tables without a terminal: above every cell, so that each row is one line.
 PIPED = 100_000
