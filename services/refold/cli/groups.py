@@ -112,8 +112,7 @@ class Later(TyperCommand):
         example = f"Example: {path} {self.row.example}".rstrip()
         # Typer keeps the line breaks of a docstring, which are those of 120 columns.
         help_text = "\n\n".join(" ".join(part.split()) for part in (self.row.function.__doc__ or "").split("\n\n"))
-        declare = one.command(self.name, cls=PlainCommand, help=help_text, epilog=example)
-        declare(_spread(self.row.function))
+        one.command(self.name, cls=PlainCommand, help=help_text, epilog=example)(_spread(self.row.function))
         command: Any = typer.main.get_command(one)
         if not self.commands:
             return command

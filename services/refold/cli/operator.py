@@ -35,8 +35,7 @@ class Operator(Shell):
 
     def perform_all(self, operations: Sequence[OperationRow], doing: str) -> dict[RunId, Outcome]:
         """Send operations and wait for all outcomes; `doing` labels the progress."""
-        show = partial(output.progress(), doing)
-        return many(self.runs, self.platform.publisher, operations, self.timeout, show)
+        return many(self.runs, self.platform.publisher, operations, self.timeout, partial(output.progress(), doing))
 
     def print_answer(
         self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any

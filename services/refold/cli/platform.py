@@ -152,9 +152,8 @@ def writing(file: str) -> Iterator[Path]:
 
 def json_value(text: str, option: str) -> Any:
     """Parse JSON as read by `source`. **Raises** UsageError."""
-    content = source(text)
     try:
-        return canonical.parse(content)
+        return canonical.parse(source(text))
     except MalformedError as error:
         raise UsageError(f"{option}: {error.message}", hint=_AS_JSON) from None
 

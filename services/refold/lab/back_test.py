@@ -48,9 +48,8 @@ class BackTest:
         return self.policy.needs & OF_THE_APP if self._tools is None else frozenset()
 
     def variables(self, state: RunState, call: CallProposed) -> dict[str, Any]:
-        needs = self.policy.needs - self.unknown
         tool = (self._tools or {}).get(call.tool)
-        return variables(state, call, tool, environment=self._environment, needs=needs)
+        return variables(state, call, tool, environment=self._environment, needs=self.policy.needs - self.unknown)
 
     def judge(self, state: RunState, call: CallProposed) -> Judgement:
         if self._tools is None:

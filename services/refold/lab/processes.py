@@ -259,5 +259,4 @@ def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
             partition, at_ms = family[0].records[0].record.partition, codec.decode(Entry, row[1]).at_ms
             records.append(Record(RUN_LOG, partition, -1, *row, list, at_ms))
         runs.append(BundledRun(RunId(name), records))
-    fork = {"source": report.run_id, "at": report.at, "verdict": report.verdict}
-    return Bundle(report.run_id, runs, fork=fork)
+    return Bundle(report.run_id, runs, fork={"source": report.run_id, "at": report.at, "verdict": report.verdict})

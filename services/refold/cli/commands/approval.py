@@ -359,8 +359,7 @@ def resolve_call(
         voter.platform.approvals.asked(approval, voter.timeout)
     action = VERDICTS_ON_DOUBT[settlement.verdict]
     answer = voter.cast(call, action, about=DOUBT, result=result, message=voter.comment)
-    row = {**answer.voted.dump(), "call_id": name, "verdict": settlement.verdict}
-    voter.print(row, answer_text(answer, action))
+    voter.print({**answer.voted.dump(), "call_id": name, "verdict": settlement.verdict}, answer_text(answer, action))
 
 
 def _asked_text(approval: str) -> str:

@@ -56,15 +56,14 @@ class ArchiveFilter(Shell):
         self.refuse("agent status since limit", "does not go with --pending, which lists every run that is due")
         settings = self.platform.settings
         url = "" if self.no_archive else archive_store(self.archive).url
-        passing = Archivist(
+        return Archivist(
             self.runs.reader,
             KafkaWriter(settings.kafka, "archivist"),
             ArchiveStore(url) if url else None,
             settings_for(load_app(self.app_), settings),
             archived_values=archived_values(settings, url),
             progress=output.progress(),
-        )
-        return passing.sweep(dry_run=True)
+        ).sweep(dry_run=True)
 
 
 def list_archived(*, which: ArchiveFilter) -> None:

@@ -154,8 +154,7 @@ def _app(target: str) -> Iterator[Finding]:
             yield "warning", "the agent `plan`: whoever may start runs may call every tool with any arguments"
         undeclared = [tool.name for tool in app.tools.values() if tool.effect == "once"]
         if undeclared:
-            text = f"{', '.join(sorted(undeclared))}: `once` tools go in doubt when an executor dies in them"
-            yield "warning", text
+            yield "warning", f"{', '.join(sorted(undeclared))}: `once` tools go in doubt when an executor dies in them"
 
 
 def _kafka(platform: Platform, app: str) -> Iterator[Finding]:
@@ -264,8 +263,7 @@ def _approvals(platform: Platform) -> Iterator[Finding]:
         text = 'no policy is in force: tools with approval="required" are denied, all else runs'
         yield "warning", f"{text}; `refold policy publish`"
     for use in ("decision", "vote"):
-        active = [key for key in first.keys.values() if key.use == use and key.signs_at(now)]
-        if not active:
+        if not any(key.use == use and key.signs_at(now) for key in first.keys.values()):
             text = f"no key for {use}s is in force, so nothing that asks people goes on"
             weight: Weight = "problem" if policy else "warning"
             yield weight, f"{text}; `refold keys new NAME --use {use}`"
@@ -277,8 +275,7 @@ def _approvals(platform: Platform) -> Iterator[Finding]:
     if missing := nobody_text(first):
         yield "warning", missing
     elif policy:
-        rules = output.counted(len(policy.rules), "rule")
-        yield "ok", f"policy {policy.digest[:12]} with {rules} is in force"
+        yield "ok", f"policy {policy.digest[:12]} with {output.counted(len(policy.rules), 'rule')} is in force"
 
 
 def _catalog(catalog: CatalogReader) -> Iterator[Finding]:

@@ -60,16 +60,14 @@ def why_event(
         return
     runs = dict[str, Run]()
     find = partial(_find, runs, shell)
-    by_key = _KEY.match(name)
-    run_name, seq = run_of_key(shell.runs.reader, name, find) if by_key else parse_call_id(asked_about(name))
+    run_name, seq = run_of_key(shell.runs.reader, name, find) if _KEY.match(name) else parse_call_id(asked_about(name))
     runs |= known_family(run_name, shell, from_log=shell.from_log)
     run = runs[run_name]
     chain = why(run, seq, find)
     if call := chain.chained:
         chain = why(run, seq, find, claims=claims_of(shell.runs.reader, [run], call))
     if shell.bundle:
-        bundle = bundle_of(name, linked_runs(chain, runs.get), shell.platform, rules)
-        output.note(_write(bundle, shell.bundle))
+        output.note(_write(bundle_of(name, linked_runs(chain, runs.get), shell.platform, rules), shell.bundle))
     shell.print(chain, lambda: _print(chain.links))
 
 
@@ -115,11 +113,9 @@ def verify(
 def _verify_bundle(bundle: str, shell: VerifyOptions) -> None:
     trust = trusted(source(shell.root).partition("\n")[0]) if shell.root else addresses(data=shell.data).trust
     with reading(Path(bundle)) as file:
-        heads = shell.head.lower().replace(",", " ").split()
-        verified = verify_bundle(file, trust, heads=heads, catalog=shell.catalog)
-    verdict = {"holds": verified.verdict == "holds", "verdict": verified.verdict}
+        verified = verify_bundle(file, trust, heads=shell.head.lower().replace(",", " ").split(), catalog=shell.catalog)
     shell.print(
-        verdict | output.plain(verified),
+        {"holds": verified.verdict == "holds", "verdict": verified.verdict} | output.plain(verified),
         lambda: _print_verified(verified),
         ok=verified.verdict in ("holds", "redacted"),
     )

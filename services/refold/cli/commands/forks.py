@@ -124,9 +124,8 @@ class Forking(Operator):
             keeps = f"The fork keeps {run} up to event {prefix.state.head.seq}. "
             agree(keeps + repeat_warning(again), "nothing was forked", yes=self.yes)
         copy_values(prefix, name, lambda: store_of(self.archive, self))
-        answer = self.perform(fork_live(prefix, name, self.who, edit=edit, reason=self.reason))
         text = f"run [bold]{name}[/] goes on from event {prefix.state.head.seq} of {output.escape(run)}, it"
-        self.print_answer(answer, text)
+        self.print_answer(self.perform(fork_live(prefix, name, self.who, edit=edit, reason=self.reason)), text)
 
     def matches(self, state: RunState) -> bool:
         request, after_ms = state.request, since_ms(self.since)
@@ -252,8 +251,7 @@ def _decided(text: str) -> tuple[str, PeopleSaid]:
 def _report_key(run: Run, chosen: Forking, setup: ForkSetup, changes: ForkChanges) -> str:
     """Digest of all that a fork's report depends on; an earlier report with the same key is used again."""
     place = Path(setup.target.partition(":")[0])
-    code = place.read_bytes().hex() if place.is_file() else ""
-    app = [setup.target, code, setup.model]
+    app = [setup.target, place.read_bytes().hex() if place.is_file() else "", setup.model]
     parts = [run.state.head.id.hex(), chosen.at, *app, chosen.draft, changes.stubs, chosen.budget]
     return blake2b(canonical.dumps(parts).encode(), digest_size=12).hexdigest()
 

@@ -80,8 +80,7 @@ def _lift(target: HaltTarget) -> None:
 def _show(shell: Shell) -> None:
     catalog = shell.platform.catalog
     warn_of_void(catalog)
-    rows = halt_rows(catalog.whole.halts)
-    shell.print_rows(rows, "what reason", "[green]nothing is halted[/]")
+    shell.print_rows(halt_rows(catalog.whole.halts), "what reason", "[green]nothing is halted[/]")
 
 
 def _target_name(name: str) -> str:

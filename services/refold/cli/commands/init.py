@@ -24,10 +24,9 @@ def init(name: Annotated[str, "Name of the project and of its new folder."], *, 
         hint = "begin with a letter; small letters, digits, - and _ may follow"
         raise UsageError(f"{folder.name!r} is not the name of a project", hint=hint)
     files = sorted(_create(folder))
-    row = {"name": folder.name, "folder": str(folder.resolve()), "files": files}
     path = output.escape(str(folder))
     text = f"[bold]{path}[/] has {', '.join(files)}\n\n  cd {path}\n  pytest\n  refold dev app.py"
-    printer.print(row, text)
+    printer.print({"name": folder.name, "folder": str(folder.resolve()), "files": files}, text)
 
 
 def _create(folder: Path) -> list[str]:

@@ -41,14 +41,13 @@ def init_root(
     public = pinned(key.public())
     beside = Path(pub) if pub else path.with_suffix(".pub")
     save_pub(beside, public)
-    row = {"kid": key.kid, "file": str(path), "public_file": str(beside), "trust": public}
     lines = [
         f"root key [bold]{output.escape(key.kid)}[/] signs the catalog",
         f"private: {output.escape(str(path))}",
         f"every service needs  REFOLD_TRUST={output.escape(public)}",
         f"or with a file       REFOLD_TRUST=@{output.escape(str(beside))}",
     ]
-    printer.print(row, "\n".join(lines))
+    printer.print({"kid": key.kid, "file": str(path), "public_file": str(beside), "trust": public}, "\n".join(lines))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +146,8 @@ def list_keys(*, api: ApiOption = False, file: FileOption = "", shell: Shell) ->
 def _rotate(kid: str, holder: Holder) -> None:
     retired_ms = time_ms(holder.at, "--at") if holder.at else clock_ms()
     if holder.at and retired_ms < clock_ms():
-        hint = "leave --at out for now; `refold keys revoke` takes back what a key has signed"
         problem = f"{holder.at} is over: a key that retired then would never have signed what it did since"
-        raise UsageError(problem, hint=hint)
+        raise UsageError(problem, hint="leave --at out for now; `refold keys revoke` takes back what a key has signed")
     old = _published_key(holder.platform, kid)
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
@@ -211,8 +209,7 @@ def _print_new(shell: Shell, public: PublicKey, path: Path, *, published: bool =
         f"public:  {'in the catalog' if published else output.escape(public.x) + ', not published'}",
     ]
     if "rotated" in more:
-        until = output.in_utc(more["retired_ms"])
-        lines.append(f"key [bold]{output.escape(more['rotated'])}[/] signs until {until}")
+        lines.append(f"key [bold]{output.escape(more['rotated'])}[/] signs until {output.in_utc(more['retired_ms'])}")
     shell.print({**public.content(), "file": str(path), "published": published, **more}, "\n".join(lines))
 
 

@@ -211,10 +211,9 @@ def _explain(call: str, draft: list[str] | None, app_: str, shell: Shell) -> Non
     args, edited = recorded.call.args, recorded.edited
     row = {"call_id": recorded.call_id, "tool": recorded.call.tool, "recorded": recorded.judgement, "now": now}
     row |= {"rules": rules, "args": output.json_text(args)}
-    asks_itself = not draft and _asks_itself(policy, recorded, rules)
 
     def in_words() -> None:
-        print_explanation(recorded, now, rules, asks_itself=asks_itself)
+        print_explanation(recorded, now, rules, asks_itself=not draft and _asks_itself(policy, recorded, rules))
         _print_unknown(trial)
 
     shell.print(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
@@ -234,8 +233,7 @@ def _asks_itself(policy: Policy, recorded: RecordedCall, rules: Sequence[Explana
 
 
 def _back_test(policy: Policy, app_: str, platform: Platform) -> BackTest:
-    tools = FactsTable(load_app(app_).tools) if app_ else None
-    return BackTest(policy, platform.settings.environment, tools)
+    return BackTest(policy, platform.settings.environment, FactsTable(load_app(app_).tools) if app_ else None)
 
 
 def _print_unknown(trial: BackTest) -> None:
@@ -301,7 +299,6 @@ def print_in_force(state: output.Data) -> None:
 def print_differences(rows: Sequence[output.Data]) -> None:
     if not rows:
         return
-    columns = ("call", "tool", "args", "was", "would be")
     cells = [
         (
             escape(row["call_id"]),
@@ -312,7 +309,7 @@ def print_differences(rows: Sequence[output.Data]) -> None:
         )
         for row in rows
     ]
-    output.print_table(columns, cells)
+    output.print_table(("call", "tool", "args", "was", "would be"), cells)
     if any(len(json.dumps(row["args"], ensure_ascii=False)) > ARGS_SHOWN for row in rows):
         say("[dim]args that end in … are cut: --json has all of them[/]")
     for (kind, changes), count in Counter((row["kind"], back_test.what_changes(row)) for row in rows).most_common():

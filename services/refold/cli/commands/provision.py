@@ -85,11 +85,10 @@ class Provision:
         Topics(kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
         reader = KafkaLogReader(kafka)
         current = catalog.read(reader, trust)
-        publisher = KafkaPublisher(kafka, partitions=kafka.partitions, source="refold-dev")
         # A key that is there stays as it is: it may have been retired or revoked.
         entries = self._entries(where, current.whole.policy)
         new = [entry for entry in entries if _differs(current.whole.entries.get(entry.name), entry)]
-        catalog.publish(publisher, current, new, root)
+        catalog.publish(KafkaPublisher(kafka, partitions=kafka.partitions, source="refold-dev"), current, new, root)
         self._warn(catalog.read(reader, trust).whole)
         return kafka.partitions
 

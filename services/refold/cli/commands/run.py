@@ -233,8 +233,7 @@ def print_events(run: options.RunArgument, *, events: Events) -> None:
     rows = events.rows(run)
     for row in rows:
         events.print_row(row)
-    cut = any(watching.is_cut(row) for row in rows if isinstance(row, RunEvent))
-    if cut and not (events.full or events.json_):
+    if any(watching.is_cut(row) for row in rows if isinstance(row, RunEvent)) and not (events.full or events.json_):
         output.note(f"values that end in … have more than {watching.CUT} characters: --full shows all of them")
 
 

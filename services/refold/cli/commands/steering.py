@@ -309,9 +309,8 @@ class Retry(Operator):
         )
         rows = [_row(run, outcomes[run.state.run_id].what) for run in runs]
         late = sum(row["outcome"] != "accepted" for row in rows)
-        text = f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on"
         hint = "; the others did not answer: see `refold deadletter list`" if late else ""
-        self.print_many(rows, text + hint, ok=not late)
+        self.print_many(rows, f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on{hint}", ok=not late)
 
 
 def retry_run(run: Annotated[str, "The run's id. Omit it to select runs with filters."] = "", *, retry: Retry) -> None:
@@ -352,7 +351,6 @@ def _show(rows: list[output.Data]) -> None:
     if not rows:
         output.say("no failed run is meant by that")
         return
-    columns = ("run", "agent", "code", "failed (UTC)", "steps kept", "message")
     cells = [
         (
             *map(output.escape, (row["run_id"], row["agent"], row["code"])),
@@ -362,7 +360,7 @@ def _show(rows: list[output.Data]) -> None:
         )
         for row in rows
     ]
-    output.print_table(columns, cells)
+    output.print_table(("run", "agent", "code", "failed (UTC)", "steps kept", "message"), cells)
     output.say(f"{output.counted(len(rows), 'run')} would go on: say it once more with --yes")
 
 

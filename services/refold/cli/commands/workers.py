@@ -87,9 +87,8 @@ def _list_versions(which: WorkerFilter) -> None:
 
 
 def _cells(row: Worker) -> dict[str, object]:
-    state = "alive" if row.alive else "gone"
     last_seen = "now" if row.alive else output.in_utc(row.seen_ms)
-    return {**row.dump(), "state": state, "slots": row.load, "last_seen": last_seen}
+    return {**row.dump(), "state": "alive" if row.alive else "gone", "slots": row.load, "last_seen": last_seen}
 
 
 def _who(members: list[ServedBy]) -> dict[str, str]:

@@ -54,8 +54,7 @@ def print_grants(rows: Sequence[StandingGrant]) -> None:
     if not rows:
         say("[green]no call passes without asking because people said so[/]")
         return
-    columns = ("grant", "state", "tool", "scope", "given by", "until", "used")
-    print_table(columns, map(_grant_cells, rows))
+    print_table(("grant", "state", "tool", "scope", "given by", "until", "used"), map(_grant_cells, rows))
     say("[dim]until is by Kafka's clock, which decides; the state by the clock of this machine[/]")
 
 
@@ -268,8 +267,7 @@ def _print_said(approval: Approval) -> None:
         void = f"  [red]{fate}[/]" if fate in ("withdrawn", "superseded") else ""
         if fate == "void":
             void = f"  [red]void, it does not count now: {escape(approval.count.void[vote].reason)}[/]"
-        action = word_for(vote.action, approval.request.about)
-        text = " ".join(filter(None, (action, ", ".join(vote.to), vote.message)))
+        text = " ".join(filter(None, (word_for(vote.action, approval.request.about), ", ".join(vote.to), vote.message)))
         say(f"  {in_utc(vote.issued)}  {escape(vote.actor)}  {escape(text)}{void}")
         if vote.action == "edit":
             _print_lines(diff(approval.request.args, vote.args), _DIFF)

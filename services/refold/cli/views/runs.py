@@ -366,8 +366,7 @@ def pause_lines(run: RunInfo) -> list[str]:
 
 def signal_lines(run: RunInfo) -> list[str]:
     waiting, dropped = run.signals, run.signals_dropped
-    shown = waiting[:MOST_KEPT]
-    lines = [f"  [dim]kept signal[/] {escape(row.name)} [dim]{escape(row.signal_id)}[/]" for row in shown]
+    lines = [f"  [dim]kept signal[/] {escape(row.name)} [dim]{escape(row.signal_id)}[/]" for row in waiting[:MOST_KEPT]]
     if len(waiting) > MOST_KEPT:
         lines.append(f"  [dim]and {len(waiting) - MOST_KEPT} more[/]")
     for lost in dropped[-MOST_KEPT:]:
@@ -422,8 +421,7 @@ def print_family(run: RunShown) -> None:
     counts = Counter(row.status for row in below)
     totals = ", ".join(f"{count} {styled(status)}" for status, count in counts.most_common())
     say(f"  {counted(len(below), 'run')} below it: {totals}")
-    live = [row for row in below if not row.over]
-    drawn = below if len(below) <= MOST_DRAWN else live[:MOST_DRAWN]
+    drawn = below if len(below) <= MOST_DRAWN else [row for row in below if not row.over][:MOST_DRAWN]
     for row in drawn:
         say(_relative(row, depth_of(row.run_id) - depth_of(run.run_id)))
     if len(drawn) < len(below):

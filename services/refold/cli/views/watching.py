@@ -35,18 +35,16 @@ def is_cut(row: RunEvent) -> bool:
 
 def _texts(row: RunEvent) -> dict[str, str]:
     cause = row.cause
-    texts = {
+    return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in row.event.items()
         if value
-    }
-    return texts | ({"cause": f"{cause.topic}/{cause.partition}/{cause.offset}"} if cause else {})
+    } | ({"cause": f"{cause.topic}/{cause.partition}/{cause.offset}"} if cause else {})
 
 
 def raw_line(row: RawRecord) -> str:
     worth = f"[magenta]void: {row.void}[/]" if row.void else "[green]counts[/]"
-    names = ", ".join(row.events)
-    return f"[dim]{row.partition}/{row.offset}[/] {escape(row.key)} {worth} {row.bytes} bytes  {names}"
+    return f"[dim]{row.partition}/{row.offset}[/] {escape(row.key)} {worth} {row.bytes} bytes  {', '.join(row.events)}"
 
 
 def watch(runs: Runs, run: str, timeout_s: float | None) -> Run:

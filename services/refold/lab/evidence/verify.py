@@ -157,8 +157,7 @@ class _BundleCheck:
             "the ids of heads that `refold run show RUN --json` prints, or that you have from elsewhere (--head)",
         }
         yield from self._redactions()
-        signers = (kid for decided in self.decisions for kid in decided.keys)
-        if gone := self.authorities.withdrawn(signers):
+        if gone := self.authorities.withdrawn(kid for decided in self.decisions for kid in decided.keys):
             yield f"keys that were revoked later have signed decisions, which whoever had them can date back: {gone}"
         yield from (f"{count[name]} {text}" for name, text in notes.items() if count[name])
         if self.contents and self.contents.fork:
@@ -323,8 +322,7 @@ class _BundleCheck:
             elif isinstance(event, events.CallDispatched):
                 pending = event.step not in settled and _waits_for_people(before, event.step)
                 if why := "those who were asked have not decided" if pending else self._not_let_out(event, entry.at_ms):
-                    call = self._state.call_id(event.step)
-                    yield _hole("decision", f"{call} was sent, and {why}")._replace(seq=seq)
+                    yield _hole("decision", f"{self._state.call_id(event.step)} was sent, and {why}")._replace(seq=seq)
 
     def _not_let_out(self, event: events.CallDispatched, at_ms: int) -> str:
         order = commands.request(self._state, event.step, event.attempt, issued=0, at_ms=at_ms).message

@@ -501,8 +501,7 @@ class Fork:
         state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
             content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)
-            answer = PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms)
-            return self._people(line, step, answer)
+            return self._people(line, step, PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms))
         if isinstance(event, events.ApprovalDecided) and cue.kind == "reopened":
             return asking.reopened(state, step, self.now_ms, self.rules, why=event.message)
         if isinstance(event, events.CallbackCompleted | events.CallbackFailed):

@@ -288,13 +288,12 @@ def result_for(state: RunState, step: int, cue: Cue, *, at_most: int) -> ToolRes
     """Result of an attempt that would cause this recorded entry."""
     event: Any = cue.of(*OUTCOMES_OF_CALLS)
     billed = cue.of(events.CallBilled)
-    unknown = _is_unknown(state, step, billed)
     result = ToolResult(
         state.call_id(step),
         state.run_id,
         step,
         min(event.attempt, at_most),
-        "unknown" if unknown else "failed",
+        "unknown" if _is_unknown(state, step, billed) else "failed",
         failure=getattr(event, "failure", None),
         again=billed is not None and billed.twice,
     )

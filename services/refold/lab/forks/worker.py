@@ -70,8 +70,7 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
             if isinstance(job, CheckJob):
                 _answer(answers, {"check": check_replay(app, *job).model_dump(mode="json")})
                 continue
-            policy = Policy.parse(job.policy) if job.policy else None
-            changes = replace(job.changes, policy=policy)
+            changes = replace(job.changes, policy=Policy.parse(job.policy) if job.policy else None)
             around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
             report = forked(app, job.family, RunId(job.run_id), job.at, changes, around)
             report = report.model_copy(update={"refused": dict(PREVENTED + loading), "isolated": alone})

@@ -34,8 +34,7 @@ def archivist(
     if not (url or no_archive):
         hint = "set REFOLD_ARCHIVE__URL, or add --no-archive to erase without a copy"
         raise UsageError("say whether copies of the runs are to be kept", hint=hint)
-    loaded = process.load(app)
-    own = settings_for(loaded, options)
+    own = settings_for(process.load(app), options)
     copies, values = ArchiveStore(url) if url else None, archived_values(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))

@@ -63,18 +63,6 @@ def executor(
     process.accept(redis_findings(ledger, seal.key))
     numbers, blobs = count(1), blob_store(options)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))
-    times = Times(
-        lease_ms=options.executor.lease_ms,
-        chained_lease_ms=options.executor.chained_lease_ms,
-        by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
-    )
-    gate = Gate(
-        tools=FactsTable(loaded.tools),
-        environment=options.environment,
-        partitions=options.kafka.partitions,
-        pool=pool,
-        required=options.executor.approval,
-    )
     if not any(tool.pool == pool for tool in loaded.tools.values()):
         _log.warning("executor.no_tools", pool=pool, app=loaded.name)
     own = ExecutorSettings(
@@ -82,8 +70,18 @@ def executor(
         member=name,
         lock_id=lock_id,
         slots=options.executor.slots,
-        times=times,
-        gate=gate,
+        times=Times(
+            lease_ms=options.executor.lease_ms,
+            chained_lease_ms=options.executor.chained_lease_ms,
+            by_tool={tool.name: tool.lease_ms for tool in loaded.tools.values() if tool.lease_ms},
+        ),
+        gate=Gate(
+            tools=FactsTable(loaded.tools),
+            environment=options.environment,
+            partitions=options.kafka.partitions,
+            pool=pool,
+            required=options.executor.approval,
+        ),
         tools=loaded.tools,
         seal=seal,
         stale_ms=options.redis.retention_ms // 2,

@@ -65,10 +65,9 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
         topic, _, key, value, headers, *_ = hold_record(place, hold.run_id, hold, source=process.member)
         publisher.send_raw(topic, place, key=key, value=value, headers=headers)
 
-    most_s = options.planner.hang_ms / 1000
     hint = "refold run retry, refold run cancel --as-failed"
     # The hanging code has the main thread, so that no exception of another thread ends the process.
-    watchdog = Watchdog(mark, hint=hint, give_up=quarantine, die=os._exit, most_s=most_s)
+    watchdog = Watchdog(mark, hint=hint, give_up=quarantine, die=os._exit, most_s=options.planner.hang_ms / 1000)
     watchdog.start()
     serves = planner_member(process.member, loaded)
     process.run(Host([service], event_log, blobs=blob_store(options)), grace_s=DRAIN_S, serves=serves)

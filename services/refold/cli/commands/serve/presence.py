@@ -48,8 +48,7 @@ def executor_member(name: str, app: App, pool: str, slots: int = 0) -> Member:
     tools = []
     for tool in sorted((tool for tool in app.tools.values() if tool.pool == pool), key=lambda tool: tool.name):
         facts = tool.facts
-        schema = canonical.dumps(tool.schema())
-        own = (facts.effect, pool, sorted(facts.tags), facts.approval, schema)
+        own = (facts.effect, pool, sorted(facts.tags), facts.approval, canonical.dumps(tool.schema()))
         tools.append(MemberTool(tool.name, facts.version, *own))
     return Member(name, "executor", app.name, clock_ms(), pool=pool, tools=tools, slots=slots)
 

@@ -154,8 +154,7 @@ class Served:
         metrics: Any = import_module("refold.engine.runtime.metrics")  # it needs the extra
         ends = KafkaLogSource(self.where.settings.kafka).ends
         arguments = {"service": self.service, "ends": ends, "requests": SENT_REQUESTS.counts}
-        shown = metrics.shown(address, vitals, beside, **arguments)
-        return cast(AbstractContextManager[None], shown)
+        return cast(AbstractContextManager[None], metrics.shown(address, vitals, beside, **arguments))
 
     def run(
         self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None, slots_used: SlotsUsed = None
@@ -166,9 +165,8 @@ class Served:
         gc.freeze()
         with ends_within(grace_s + CLOSE_S) as stop:
             _log.info("service.started", service=self.service, pid=os.getpid())
-            shown = self.shown(host.vitals)
             present = Presence(self.where.settings, serves, slots_used=slots_used) if serves else nullcontext()
-            with shown, present:
+            with self.shown(host.vitals), present:
                 host.run(stop.is_set, grace_s=grace_s)
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
