@@ -95,7 +95,7 @@ class Stage:
         env = {"FAKE_CLOUD": self.cloud.address, "REFOLD_EXECUTOR__CHAINED_LEASE_MS": "5000"}
         served = dev_services(app, needs)
         services = [ServiceProcess(service.name, service.argv, {**service.env, **env}) for service in served]
-        self._environment = {**os.environ, "REFOLD_TRUST": f"@{needs.public_root}"}
+        self._environment = {**os.environ, "REFOLD_TRUST": f"@{needs.file('trust')}"}
         self.stack = DevStack(folder, services, prepare=needs.prepare, listeners=Listeners(progress=progress))
 
     def __enter__(self) -> Stage:

@@ -161,7 +161,7 @@ class Mine:
             result=json.dumps(song()) if says == "answer" else "",
             message=song(),
         )
-        token = signature.sign(vote.payload(), keys.load(self.needs.vote_key, "vote"))
+        token = signature.sign(vote.payload(), keys.load(self.needs.file("vote"), "vote"))
         value = codec.encode(ApprovalVote(asked.approval_id, vote.vote, asked.run_id, token))
         self.send(topics.APPROVAL_VOTED, asked.run_id, f"{asked.approval_id}/{vote.vote}", value)
 
@@ -261,7 +261,7 @@ def test_no_canary_is_left_in_any_file(mine: Mine) -> None:
         name for name in ALL if name not in (topics.CATALOG, topics.RUN_SNAPSHOT, topics.tool_claimed("default"))
     }
     assert any("valkey" in name for name in before)
-    verdict = verify_log(mine.reader, trusted(mine.needs.public_root.read_text().strip()), now_ms=0, settle_s=0)
+    verdict = verify_log(mine.reader, trusted(mine.needs.file("trust").read_text().strip()), now_ms=0, settle_s=0)
     assert verdict.violations == []
     eventually(lambda: clean(mine), within=120, every=ROUND_S, what="files without a canary")
     gone: set[str] = set()

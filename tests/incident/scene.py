@@ -57,7 +57,7 @@ class Scene:
         self.stack = DevStack(
             folder, services=services, prepare=needs.prepare, servers=Servers(properties=QUICK_SESSION)
         )
-        self._vote_key, self._public_root = needs.vote_key, needs.public_root
+        self._vote_key, self._public_root = needs.file("vote"), needs.file("trust")
 
     def open(self) -> None:
         """Connects to the platform, which runs by now."""

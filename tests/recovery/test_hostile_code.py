@@ -85,7 +85,7 @@ class Stage:
         self.write("pass")
         needs = Provision(("default",), folder / "keys")
         serve, app = (sys.executable, "-m", "refold", "serve"), ("--app", f"{self.file}:app")
-        trust = {"REFOLD_TRUST": f"@{needs.public_root}"}
+        trust = {"REFOLD_TRUST": f"@{needs.file('trust')}"}
         env = {"REFOLD_PLANNER__HANG_MS": str(HANG_MS), **trust}
         services = [ServiceProcess(name, (*serve, "planner", *app, "--member", name), env) for name in PLANNERS]
         services.append(ServiceProcess("executor", (*serve, "executor", *app), trust))

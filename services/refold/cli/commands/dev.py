@@ -117,9 +117,9 @@ def dev_services(
     app: str, needs: Provision, *, python: str = sys.executable, shared: bool = False
 ) -> list[ServiceProcess]:
     """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres."""
-    serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.public_root}"}
-    approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.decision_key)), env)
-    sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.ledger_key)}
+    serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.file('trust')}"}
+    approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.file("decision"))), env)
+    sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.file("ledger"))}
     executor = (*serve, "executor", "--standby", "--app", app, "--pool")
     executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
     projections = ServiceProcess("projections", (*serve, "projections", "--app", app), env)

@@ -40,8 +40,8 @@ MOST_PEOPLE = 100
 class Provision:
     """Files and pools of a platform. `policies` None means the default policy.
 
-    `own` has key files that settings name elsewhere: `root`, `trust`, `decision`, `vote`, `ledger`. `few`: one
-    partition, unless a setting or topic has another number.
+    `own` has key files that settings name elsewhere, by the names of `file`. `few`: one partition, unless a setting or
+    topic has another number.
     """
 
     pools: tuple[str, ...]
@@ -52,30 +52,16 @@ class Provision:
     people: Mapping[str, str] = field(default_factory=dict)
     """Persons of the pages of `refold dev`, with the files of their vote keys."""
 
-    @property
-    def root(self) -> Path:
-        return self.own.get("root", self.keys / ROOT_KEY.name)
-
-    @property
-    def public_root(self) -> Path:
-        return self.own.get("trust", self.root.with_suffix(".pub"))
-
-    @property
-    def decision_key(self) -> Path:
-        return self.own.get("decision", self.keys / "decision.json")
-
-    @property
-    def vote_key(self) -> Path:
-        return self.own.get("vote", self.keys / "vote.json")
-
-    @property
-    def ledger_key(self) -> Path:
-        return self.own.get("ledger", self.keys.parent / LEDGER_KEY)
+    def file(self, name: str) -> Path:
+        """Path of a key file: `root`, `trust` (public root key), `decision`, `vote` or `ledger`."""
+        root = self.own.get("root", self.keys / ROOT_KEY.name)
+        usual = {"root": root, "trust": root.with_suffix(".pub"), "ledger": self.keys.parent / LEDGER_KEY}
+        return self.own.get(name) or usual.get(name, self.keys / f"{name}.json")
 
     def prepare(self, bootstrap: str) -> int:
         """Create missing files, topics and catalog entries; return the number of partitions."""
-        if not self.ledger_key.exists():
-            keys.write_private(f"{secrets.token_hex(32)}\n", self.ledger_key)
+        if not (ledger := self.file("ledger")).exists():
+            keys.write_private(f"{secrets.token_hex(32)}\n", ledger)
         where = addresses(kafka=bootstrap)
         root, trust = self._root_key(where)
         settings, kafka = where.settings, where.settings.kafka
@@ -94,22 +80,23 @@ class Provision:
 
     def _root_key(self, where: Addresses) -> tuple[SigningKey, Trust]:
         """Load the root key and the trusted keys; create a missing root key if only this machine reaches the broker."""
-        first = where.closed and "trust" in self.own and not self.public_root.exists()
+        path, first = self.file("root"), where.closed and "trust" in self.own and not self.own["trust"].exists()
         trust = where.trust if where.settings.trust and not first else {}
         try:
-            key = keys.load(self.root, ROOT)
+            key = keys.load(path, ROOT)
         except NotFoundError:
             if trust or not where.closed:
                 hint = "`refold keys init` makes one; give its file as --root, and REFOLD_TRUST to every service"
-                raise NotFoundError(f"there is no root key {self.root}", hint=hint) from None
-            key = new_root(self.root)
+                raise NotFoundError(f"there is no root key {path}", hint=hint) from None
+            key = new_root(path)
         if first or "trust" not in self.own:  # a file of REFOLD_TRUST may name other root keys, too
-            save_pub(self.public_root, pinned(key.public()))
+            save_pub(self.file("trust"), pinned(key.public()))
         trust = trust or KeyRing({key.kid: key.public()}, where.settings.platform)
-        return root_key(self.root, trust), trust
+        return root_key(path, trust), trust
 
     def _warn(self, current: Catalog) -> None:
-        for path, use in ((self.decision_key, "decision"), (self.vote_key, "vote")):
+        for use in ("decision", "vote"):
+            path = self.file(use)
             public = current.keys[keys.load(path).kid] if path.exists() else None
             if public and not public.signs_at(clock_ms()):
                 mend = f"`refold keys new NAME --use {use}` makes another, to be named by --key"
@@ -124,7 +111,10 @@ class Provision:
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
         # A vote key for any name, and the default policy with a quorum of one, only where no other machine reaches the
         # brokers.
-        signing = [_key(self.decision_key, "decision"), *([_key(self.vote_key, "vote")] if where.closed else [])]
+        signing = [
+            _key(self.file("decision"), "decision"),
+            *([_key(self.file("vote"), "vote")] if where.closed else []),
+        ]
         signing += [_key(Path(path), "vote", (name,)) for name, path in self.people.items()]
         # Off this machine another policy may be in force, which stays.
         if not folder and not (where.local or (where.closed and in_force is None)):
@@ -192,11 +182,11 @@ def setup(
     needs = Provision(load_app(app).pools, data_dir(data).resolve() / "keys", folder, own)
     needs.prepare(bootstrap)
     output.say(f"topics and public keys{' and a policy' * bool(folder or closed)} are on {output.escape(bootstrap)}")
-    output.say(f"serve with            REFOLD_TRUST=@{output.escape(str(needs.public_root))}")
-    output.say(f"serve approvals with  --key {output.escape(str(needs.decision_key))}")
-    output.say(f"serve executors with  REFOLD_EXECUTOR__LEDGER_KEY={output.escape(str(needs.ledger_key))}")
+    output.say(f"serve with            REFOLD_TRUST=@{output.escape(str(needs.file('trust')))}")
+    output.say(f"serve approvals with  --key {output.escape(str(needs.file('decision')))}")
+    output.say(f"serve executors with  REFOLD_EXECUTOR__LEDGER_KEY={output.escape(str(needs.file('ledger')))}")
     if closed:
-        output.say(f"vote with             --key {output.escape(str(needs.vote_key))}")
+        output.say(f"vote with             --key {output.escape(str(needs.file('vote')))}")
         return
     output.say("next, for each who votes: refold keys new NAME --use vote --actor NAME")
     if not folder:
