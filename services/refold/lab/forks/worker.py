@@ -7,7 +7,8 @@ import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from io import BufferedReader
+from typing import Any, cast
 
 from refold.core.approval.policy import Policy
 from refold.core.errors import RefoldError, text_of
@@ -47,7 +48,7 @@ class ForkSetup:
 
 def serve(act: Callable[[App], Act] | None = None) -> None:
     """Answer orders until stdin ends; `act` makes the runner of `pure` calls, for which the network stays open."""
-    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
+    orders, answers = cast(BufferedReader, sys.stdin.buffer), os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever an app prints is no answer
     setup: ForkSetup = pickle.load(orders)
     alone = shut(network=act is not None)
@@ -64,7 +65,8 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
     _answer(answers, {"app": app.version})
     # Each report has what the app was refused while it was loaded.
     loading = PREVENTED.copy()
-    while (job := _next(orders)) is not None:
+    while orders.peek(1):
+        job: ForkJob | CheckJob = pickle.load(orders)
         PREVENTED.clear()
         try:
             if isinstance(job, CheckJob):
@@ -77,14 +79,6 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
             _answer(answers, {"report": report.model_dump(mode="json")})
         except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
             _answer(answers, {"error": _error(error)})
-
-
-def _next(orders: BinaryIO) -> ForkJob | CheckJob | None:
-    try:
-        job: ForkJob | CheckJob = pickle.load(orders)
-        return job
-    except EOFError:
-        return None
 
 
 def _answer(answers: Any, content: dict[str, Any]) -> None:
