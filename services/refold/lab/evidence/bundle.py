@@ -96,24 +96,12 @@ class Bundle:
 
     def _contents(self) -> Iterator[tuple[str, dict[str, Any]]]:
         numbers = sorted({int.from_bytes((record.value or b"")[1:FRAME_BYTES]) for _, record in self._records()})
-        schemas = registered()[0]
-        yield (
-            HEADER,
-            {
-                "version": BUNDLE_VERSION,
-                "about": self.about,
-                "runs": [
-                    {"run": run.run_id, "records": len(run.records), "claims": len(run.claims)} for run in self.runs
-                ],
-                "schemas": len(numbers),
-                "catalog": len(self.catalog),
-                "root": list(self.root),
-                "redacted": list(self.rules),
-                "fork": dict(self.fork),
-            },
-        )
+        runs = [{"run": run.run_id, "records": len(run.records), "claims": len(run.claims)} for run in self.runs]
+        counts = {"schemas": len(numbers), "catalog": len(self.catalog)}
+        origin = {"root": list(self.root), "redacted": list(self.rules), "fork": dict(self.fork)}
+        yield HEADER, {"version": BUNDLE_VERSION, "about": self.about, "runs": runs, **counts, **origin}
         for number in numbers:
-            subject, schema = schemas[number]
+            subject, schema = registered()[0][number]
             yield SCHEMA, {"id": number, "subject": subject, "schema": schema}
         for kind, record in self._records():
             yield kind, _record_fields(record, redacted=record.key in self.redacted)
