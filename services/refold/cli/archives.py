@@ -21,10 +21,6 @@ def archive_store(url: str) -> ArchiveStore:
     return ArchiveStore(named)
 
 
-def archived(url: str, run: str) -> Run:
-    return history(archive_store(url).get(run))
-
-
 def history(run: ArchivedRun) -> Run:
     return Runs(ArchiveReader(run)).get(run.run_id)
 

@@ -69,8 +69,9 @@ def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
 
 
 def from_archive(archive: str, run: str) -> Run:
-    archived: Run = _archives().archived(archive, run)
-    return archived
+    archives = _archives()
+    copy: Run = archives.history(archives.archive_store(archive).get(run))
+    return copy
 
 
 def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
