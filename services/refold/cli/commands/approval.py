@@ -124,14 +124,11 @@ class Filter:
     approver: Annotated[str, "Only calls that this person or role:NAME may decide."] = ""
 
     def __call__(self, approval: Approval) -> bool:
-        request = approval.request
-        pairs = (
-            (self.agent, request.agent),
-            (self.tool and output.tool_name(self.tool), output.tool_name(request.tool)),
-        )
+        request, tool = approval.request, self.tool and output.tool_name(self.tool)
         return (
             self.state in ("all", approval.state)
-            and all(not value or value == actual for value, actual in pairs)
+            and self.agent in ("", request.agent)
+            and tool in ("", output.tool_name(request.tool))
             and (not self.run or is_below(request.run_id, self.run))
             and (not self.approver or self.approver in approval.count.approvers or approval.may_decide(self.approver))
         )
