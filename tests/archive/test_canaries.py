@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -187,9 +186,7 @@ class Mine:
 def mine(tmp_path: Path) -> Iterator[Mine]:
     """Give a platform whose cleaner is eager and whose ledger forgets after a minute."""
     needs = Provision(("default",), tmp_path / "keys")
-    services = [
-        replace(each, env={**each.env, **SHORT_MEMORY}) for each in dev_services(str(APP), needs, python=sys.executable)
-    ]
+    services = [replace(each, env={**each.env, **SHORT_MEMORY}) for each in dev_services(str(APP), needs)]
 
     def prepare(bootstrap: str) -> None:
         needs.prepare(bootstrap)

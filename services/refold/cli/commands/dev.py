@@ -113,30 +113,23 @@ def _pools(app: str) -> tuple[str, ...]:
         raise
 
 
-def dev_services(
-    app: str, needs: Provision, *, python: str = sys.executable, shared: bool = False
-) -> list[ServiceProcess]:
+def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[ServiceProcess]:
     """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres."""
-    serve, env = (python, "-m", "refold", "serve"), {"REFOLD_TRUST": f"@{needs.file('trust')}"}
-    approval = ServiceProcess("approval", (*serve, "approval", "--app", app, "--key", str(needs.file("decision"))), env)
-    sealing = {**env, "REFOLD_EXECUTOR__LEDGER_KEY": str(needs.file("ledger"))}
-    executor = (*serve, "executor", "--standby", "--app", app, "--pool")
-    executors = [ServiceProcess("executor", (*executor, pool), sealing) for pool in needs.pools]
-    projections = ServiceProcess("projections", (*serve, "projections", "--app", app), env)
-    data = str(needs.keys.parent)
+
+    def service(name: str, *more: str, **env: str) -> ServiceProcess:
+        standby = ["--standby"] * (name in ("planner", "executor"))
+        argv = (sys.executable, "-m", "refold", "serve", name, *standby, "--app", app, *more)
+        return ServiceProcess(name, argv, {"REFOLD_TRUST": f"@{needs.file('trust')}", **env})
+
+    sealing = {"REFOLD_EXECUTOR__LEDGER_KEY": str(needs.file("ledger"))}
     # Forms of open pages hold when the gateway is started again.
     session = os.environ.get(_SESSION) or token_hex(32)
-    acting = {**env, "REFOLD_GATEWAY__PEOPLE": json.dumps(dict(needs.people)), _SESSION: session}
-    gateway = ServiceProcess("gateway", (*serve, "gateway", "--app", app, "--data", data), acting)
-    views = [gateway] if has("fastapi") else []
+    acting = {"REFOLD_GATEWAY__PEOPLE": json.dumps(dict(needs.people)), _SESSION: session}
+    views = [service("gateway", "--data", str(needs.keys.parent), **acting)] if has("fastapi") else []
     if has("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
-        views.insert(0, projections)
-    return [
-        ServiceProcess("planner", (*serve, "planner", "--standby", "--app", app), env),
-        approval,
-        *executors,
-        *views,
-    ]
+        views.insert(0, service("projections"))
+    executors = [service("executor", "--pool", pool, **sealing) for pool in needs.pools]
+    return [service("planner"), service("approval", "--key", str(needs.file("decision"))), *executors, *views]
 
 
 def answers(stack: DevStack) -> bool:
