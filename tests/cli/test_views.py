@@ -37,6 +37,7 @@ from refold.core.events import (
 )
 from refold.engine.ports.effects import Effect, Item, LanesNow, News, Now
 from refold.engine.ports.log import Membership
+from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.host import Host
 from tests.cli.chronicle import NOW, Chronicle, ended, proposed, requested
 from tests.eventlog.broker import MemoryBroker
@@ -232,7 +233,7 @@ def test_a_list_of_runs_has_what_they_say(capsys: pytest.CaptureFixture[str]) ->
     chronicle = Chronicle()
     chronicle.add("r", requested(), [StatusSet(f"at {EVIL}")], emit=False)
 
-    runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0)
+    runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0, now_ms=clock_ms())
 
     assert f"at {SPELT}" in capsys.readouterr().out
 
@@ -301,7 +302,7 @@ def test_a_list_of_runs_fits_eighty_columns_and_has_no_empty_ones(
     for name in ("order-1", "order-2"):
         chronicle.add(name, requested(), [StatusSet("packs"), *ended()], emit=False)
 
-    runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0)
+    runs.print_runs([row_of(run) for run in Runs(chronicle.reader).all()], hidden=0, now_ms=clock_ms())
 
     _, head, _, *rows, _ = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["run", "agent", "status", "steps", "began", "took"]

@@ -32,6 +32,7 @@ from refold.core.planning.windows import value_digest
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
 from refold.engine.runtime.addresses import own_key
+from refold.engine.runtime.clock import clock_ms
 from refold.engine.stores import blob_store
 
 _STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "held", "stalled", "paused")
@@ -167,7 +168,7 @@ def list_runs(
         shell.print(then, lambda: run_views.print_runs_then(then, hidden=hidden, of=total, at_ms=at_ms))
     else:
         rows = [reading.row_of(run) for run in page.runs]
-        shell.print(rows, lambda: run_views.print_runs(rows, hidden=hidden, of=total))
+        shell.print(rows, lambda: run_views.print_runs(rows, hidden=hidden, of=total, now_ms=clock_ms()))
 
 
 @dataclass(frozen=True)

@@ -50,13 +50,13 @@ def _halted(run: Run, halts: Halts) -> list[str]:
     return list(dict.fromkeys(filter(None, reasons)))
 
 
-def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int = 0) -> None:
-    """Print runs as a table. `of` counts all runs before the filter; `now_ms` 0 means now."""
+def print_runs(rows: Sequence[RunRow], *, hidden: int, now_ms: int, of: int = 0) -> None:
+    """Print runs as a table, with ages at `now_ms`. `of` counts all runs before the filter."""
     if not rows:
         start = "no runs; start one: refold run start AGENT --input '{...}'"
         say(f"no run matches ({counted(of, 'run')} in all)" if of else start)
         return
-    lines, now_ms = [], _at_or_now(now_ms)
+    lines = []
     for row in rows:
         settle = [*row.in_doubt, *row.held]
         doubt = "[bold magenta]" + ", ".join(settle) + "[/]" if settle else ""
@@ -75,10 +75,6 @@ def print_runs(rows: Sequence[RunRow], *, hidden: int, of: int = 0, now_ms: int 
         say(f"[dim]{hidden} older ones are not shown: --limit[/]")
 
 
-def _at_or_now(at_ms: int) -> int:
-    return at_ms or clock_ms()
-
-
 def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int) -> None:
     if not of:
         say("no run was there then")
@@ -94,7 +90,7 @@ def print_meant(rows: Sequence[RunRow], would: str) -> None:
     if not rows:
         say("no run that goes on is meant by that")
         return
-    print_runs(rows, hidden=0)
+    print_runs(rows, hidden=0, now_ms=clock_ms())
     say(f"{counted(len(rows), 'run')} {would}: say it once more with --yes")
 
 
