@@ -277,12 +277,8 @@ def print_in_force(state: output.Data) -> None:
         for rule in policy.rules:
             detail = output.plain(rule.requirement) if rule.requirement else rule.message
             rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
-        unruled = (
-            _outcome("require", output.plain(policy.fallback))
-            if policy.fallback
-            else _outcome("deny", "nobody decides")
-        )
-        rows.append(("[dim]no rule holds, or one that allows fails[/]", "", unruled))
+        unruled = ("require", output.plain(policy.fallback)) if policy.fallback else ("deny", "nobody decides")
+        rows.append(("[dim]no rule holds, or one that allows fails[/]", "", _outcome(*unruled)))
         rows.append(("[dim]nobody knows what came of a call[/]", "", _settled_by(policy)))
         output.print_table(("rule", "when", "then"), rows)
     for old in state["policies"]:
@@ -299,18 +295,14 @@ def print_in_force(state: output.Data) -> None:
 def print_differences(rows: Sequence[output.Data]) -> None:
     if not rows:
         return
-    cells = [
-        (
-            escape(row["call_id"]),
-            escape(row["tool"]),
-            escape(json.dumps(row["args"], ensure_ascii=False), ARGS_SHOWN),
-            _judgement_text(row["recorded"]),
-            _judgement_text(row["now"]),
-        )
-        for row in rows
-    ]
+    cells, cut = [], False
+    for row in rows:
+        args = json.dumps(row["args"], ensure_ascii=False)
+        cut = cut or len(args) > ARGS_SHOWN
+        was, now = _judgement_text(row["recorded"]), _judgement_text(row["now"])
+        cells.append((escape(row["call_id"]), escape(row["tool"]), escape(args, ARGS_SHOWN), was, now))
     output.print_table(("call", "tool", "args", "was", "would be"), cells)
-    if any(len(json.dumps(row["args"], ensure_ascii=False)) > ARGS_SHOWN for row in rows):
+    if cut:
         say("[dim]args that end in … are cut: --json has all of them[/]")
     for (kind, changes), count in Counter((row["kind"], back_test.what_changes(row)) for row in rows).most_common():
         say(f"{count:>6}  {kind}{f': {escape(changes)}' if changes else ''}")
