@@ -18,7 +18,7 @@ import orjson
 from pydantic import ValidationError
 
 from refold.client.policies import load_text
-from refold.client.reading.history import ReadRecord, Run
+from refold.client.reading.history import Run
 from refold.client.values import values_of
 from refold.core.errors import MalformedError, UsageError
 from refold.core.events import Entry, Spendable
@@ -71,11 +71,8 @@ def stubs_of(text: str, name: str) -> dict[str, str]:
 
 
 def family_rows(runs: Iterable[Run]) -> dict[RunId, list[LogRow]]:
-    return {run.state.run_id: [_log_row(judged.record) for judged in run.records] for run in runs}
-
-
-def _log_row(record: ReadRecord) -> LogRow:
-    return LogRow(record.offset, record.key or b"", record.value or b"")
+    records = {run.state.run_id: (judged.record for judged in run.records) for run in runs}
+    return {run: [LogRow(row.offset, row.key or b"", row.value or b"") for row in own] for run, own in records.items()}
 
 
 def family_values(runs: Sequence[Run], blobs: Blobs | None, most: int = sys.maxsize) -> Values:
