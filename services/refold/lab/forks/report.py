@@ -140,7 +140,8 @@ def _verdict(fork: Fork, new: RunState, old: RunState, *, same: bool) -> tuple[F
     if fork.unanswered:
         return "stopped", ""
     if old.over and not new.over:
-        return "stopped", f"it waits, and nothing comes: {_waits(new)}"
+        waits = ", ".join(f"step {step} ({opened.phase})" for step, opened in sorted(new.open.items()))
+        return "stopped", f"it waits, and nothing comes: {waits or 'nothing'}"
     return "same" if same else "other", ""
 
 
@@ -234,10 +235,6 @@ def _result(state: RunState) -> Data | Any:
     if isinstance(state.end, events.RunCompleted):
         return json_text(state.end.result)
     return plain(state.end.failure) if isinstance(state.end, events.RunFailed) else None
-
-
-def _waits(state: RunState) -> str:
-    return ", ".join(f"step {step} ({opened.phase})" for step, opened in sorted(state.open.items())) or "nothing"
 
 
 def _spent(app: App, *sides: Mapping[RunId, RecordedRun]) -> Data:
