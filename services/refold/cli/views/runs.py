@@ -435,12 +435,8 @@ def print_verified(verified: Verified) -> None:
     statuses = ", ".join(f"{count} {styled(status)}" for status, count in sorted(verified.runs.items())) or "none"
     say(f"records   {verified.records} read, {verified.accepted} accepted with {verified.events} events, void: {void}")
     say(f"runs      {statuses}")
-    for name, runs in (
-        ("in doubt", verified.in_doubt),
-        ("overdue", verified.overdue),
-        ("frozen", list(verified.frozen)),
-        ("copied", list(verified.copied)),
-    ):
+    suspects = {"in doubt": verified.in_doubt, "overdue": verified.overdue}
+    for name, runs in (suspects | {"frozen": [*verified.frozen], "copied": [*verified.copied]}).items():
         if runs:
             say(f"{name:<9} {escape(', '.join(runs[:10]))}" + (" ..." if len(runs) > 10 else ""))
     if len(verified.digests) <= 10:
