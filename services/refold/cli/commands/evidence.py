@@ -114,12 +114,10 @@ def _verify_bundle(bundle: str, shell: VerifyOptions) -> None:
     trust = trusted(source(shell.root).partition("\n")[0]) if shell.root else addresses(data=shell.data).trust
     with reading(Path(bundle)) as file:
         verified = verify_bundle(file, trust, heads=shell.head.lower().replace(",", " ").split(), catalog=shell.catalog)
-    shell.print(
-        {"holds": verified.verdict == "holds", "verdict": verified.verdict} | output.plain(verified),
-        lambda: _print_verified(verified),
-        ok=verified.verdict in ("holds", "redacted"),
-    )
-    if verified.verdict == "redacted":
+    verdict = verified.verdict
+    row = {"holds": verdict == "holds", "verdict": verdict, **output.plain(verified)}
+    shell.print(row, lambda: _print_verified(verified), ok=verdict in ("holds", "redacted"))
+    if verdict == "redacted":
         fail(REDACTED)
 
 

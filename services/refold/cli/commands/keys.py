@@ -90,9 +90,7 @@ class Holder(SigningOptions):
 
 
 def new_key(
-    name: Annotated[str, "Name of the key's owner, which begins its id; none with --replaces."] = "",
-    *,
-    holder: Holder,
+    name: Annotated[str, "Name of the key's owner, which begins its id; none with --replaces."] = "", *, holder: Holder
 ) -> None:
     """Create a key: a file, and a catalog entry.
 

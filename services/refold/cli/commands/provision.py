@@ -111,10 +111,8 @@ class Provision:
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
         # A vote key for any name, and the default policy with a quorum of one, only where no other machine reaches the
         # brokers.
-        signing = [
-            _key(self.file("decision"), "decision"),
-            *([_key(self.file("vote"), "vote")] if where.closed else []),
-        ]
+        signing = [_key(self.file("decision"), "decision")]
+        signing += [_key(self.file("vote"), "vote")] if where.closed else []
         signing += [_key(Path(path), "vote", (name,)) for name, path in self.people.items()]
         # Off this machine another policy may be in force, which stays.
         if not folder and not (where.local or (where.closed and in_force is None)):

@@ -241,10 +241,8 @@ def answer_callback(
             raise UsageError("--payload is for a result, and --fail for a failure", hint="leave one of them out")
         message, text = operations.answered(token, failure=fail_, key=key, actor=operator.who), "has failed"
     else:
-        message, text = (
-            operations.answered(token, json_value(payload, "--payload"), key=key, actor=operator.who),
-            "has the result",
-        )
+        result, text = json_value(payload, "--payload"), "has the result"
+        message = operations.answered(token, result, key=key, actor=operator.who)
     answer = operator.perform(operations.answer_callback(operator.runs.get(message.run_id).state, message))
     step = operations.step_of(answer.run.state, message)
     name, again = answer.run.timeline.steps[step - 1].name, " already" if answer.what == "known" else ""

@@ -58,12 +58,7 @@ def _list_tools(which: WorkerFilter) -> None:
     tools = which.platform.served().tools
     rows = [row for row in tools if which.tool in ("", row.tool) and which.pool in ("", row.pool)]
     cells = [
-        {
-            **dict(row),
-            "tags": ", ".join(row.tags),
-            "approval": "always" if row.approval else "",
-            **_who(row.members),
-        }
+        {**dict(row), "tags": ", ".join(row.tags), "approval": "always" if row.approval else "", **_who(row.members)}
         for row in rows
     ]
     columns = "tool pool effect version tags approval members reported"
