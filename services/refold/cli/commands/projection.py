@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import closing
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -51,12 +51,8 @@ def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOpti
     def progress(at: BuildProgress) -> None:
         show(f"fold the log for {projection}", at.of - at.lag, at.of)
 
-    with TemporaryDirectory(prefix="refold-verify-") as folder:
-        scratch = open_views(f"sqlite:///{Path(folder) / 'views.db'}")
-        try:
-            verified = as_verified(projection, verify(code, database, scratch, source, progress), code.tables)
-        finally:
-            scratch.close()
+    with TemporaryDirectory(prefix="refold-") as folder, closing(open_views(f"sqlite:///{folder}/views.db")) as scratch:
+        verified = as_verified(projection, verify(code, database, scratch, source, progress), code.tables)
     verdict = "[green]equal[/]" if verified.equal else f"[red]{len(verified.differences)} rows differ[/]"
     lines = [f"{projection}, generation {verified.generation}: {verdict}"]
     lines += [f"  {row.table:<20} {'equal' if row.equal else '[red]differs[/]'}" for row in verified.tables]
