@@ -24,10 +24,8 @@ FromLog = Annotated[bool, "Read the log in place of the view."]
 def recorded_run(
     run: str, archive: str, shell: Shell, *, from_log: bool, bundle: str = ""
 ) -> tuple[Run, Callable[[], list[Run]], str]:
-    """Read a run from `bundle`, `archive`, or else the view or log, and last the configured archive.
-
-    Returns also a function that reads its descendants, and the archive read, if any.
-    """
+    """Read a run from `bundle`, `archive`, or else the view or log, and last the configured archive. Return also a
+    function that reads its descendants, and the archive read, if any."""
     if bundle:
         bundled = in_bundle(bundle, run)
         return bundled[run], lambda: [r for name, r in bundled.items() if is_below(name, run) and name != run], ""
@@ -39,14 +37,13 @@ def recorded_run(
             return viewed.run, lambda: viewed.family, ""
         return runs.get(run), lambda: runs.family(run), ""
     except NotFoundError as missing:
-        copy, url = None, settings.archive.url
+        url = settings.archive.url
         if url and not from_log and may_be_archived(missing):
             with suppress(NotFoundError):
                 copy = from_archive(url, run)
-        if copy is None:
-            raise
-    output.note(f"from the archive {public_url(url)}: the log does not have it any more")
-    return copy, list, url
+                output.note(f"from the archive {public_url(url)}: the log does not have it any more")
+                return copy, list, url
+        raise
 
 
 def in_bundle(bundle: str, run: str) -> dict[str, Run]:
