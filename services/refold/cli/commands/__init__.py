@@ -34,9 +34,7 @@ _RUN = CommandGroup(
         "retry": Verb(
             "steering:retry_run", "Retry a failed run where it failed, or a stalled one.", "r-7 --tokens 9000"
         ),
-        "resolve": Verb(
-            "approval:resolve_call", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"
-        ),
+        "resolve": Verb("approval:resolve", "Settle a call in doubt: record its outcome.", "r-7/3 --did-not-happen"),
         "migrate": Verb("steering:migrate_runs", "Migrate runs to another version of their agent.", "r-7 --to 2"),
         "repair": Verb("steering:repair_run", "Rewrite a run's records in order where a tool has mixed them.", "r-7"),
         "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),

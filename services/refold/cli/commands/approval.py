@@ -332,7 +332,7 @@ class Settler(Voter):
         tool.result.load(result)
 
 
-def resolve_call(
+def resolve(
     call: Annotated[str, "RUN/SEQ~DIGEST or RUN/SEQ, as `refold run show` prints it."], *, voter: Settler
 ) -> None:
     """Settle a call in doubt: record its outcome.
