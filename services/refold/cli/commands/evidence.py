@@ -143,12 +143,11 @@ def _print_link(link: WhyLink) -> None:
     headline = output.escape(f"{link.run_id}/{link.seq} {', '.join(link.events)}{by}")
     caused = f" ← {cause.topic}/{cause.partition}/{cause.offset}" if cause else ""
     output.say(f"[bold]{link.kind:11}[/] {headline}  [dim]{output.escape(link.place + caused)}[/]")
-    about = [
-        (name, value if isinstance(value, str) else json.dumps(output.plain(value)))
-        for name, value in link.said.items()
+    facts = [
+        (name, fact if isinstance(fact, str) else json.dumps(output.plain(fact))) for name, fact in link.said.items()
     ]
-    if about:
-        output.say(f"            {', '.join(f'{name} {output.escape(text, 80)}' for name, text in about)}")
+    if facts:
+        output.say(f"            {', '.join(f'{name} {output.escape(text, 80)}' for name, text in facts)}")
 
 
 def _print_verified(verified: VerifiedBundle) -> None:

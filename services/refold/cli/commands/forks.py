@@ -383,10 +383,8 @@ def _check_app(shell: Checking) -> None:
     bad = [row for row in rows if row.verdict != "agrees"]
     elsewhere = Counter(row.needs for row in rows if row.needs)
     for needs, runs_of in elsewhere.items():
-        output.warn(
-            f"{output.counted(runs_of, 'run')} began on {needs}: check with that, too; "
-            "planners that lack it hold those that live (other_foundation)"
-        )
+        began = f"{output.counted(runs_of, 'run')} began on {needs}"
+        output.warn(f"{began}: check with that, too; planners that lack it hold those that live (other_foundation)")
     counts = {"checked": len(rows), "differ": len(bad), "other_foundation": elsewhere.total()}
     text = "\n".join([*map(_differing, bad), _checked(len(rows), len(bad))])
     shell.print({"ok": not bad, **counts, "runs": rows}, text, ok=not bad)
@@ -406,9 +404,8 @@ def _differing(row: ReplayCheck) -> str:
 
 
 def _checked(checked: int, bad: int) -> str:
-    if not bad:
-        return f"{output.counted(checked, 'run')} checked: all go on with this code"
-    return f"{output.counted(checked, 'run')} checked: {bad} would stand still"
+    verdict = f"{bad} would stand still" if bad else "all go on with this code"
+    return f"{output.counted(checked, 'run')} checked: {verdict}"
 
 
 def _replayed(run: Run, row: ReplayCheck) -> Iterator[str]:

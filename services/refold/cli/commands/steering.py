@@ -174,9 +174,8 @@ class Caller(Operator):
             self.print_selected(rows, lambda: run_views.print_meant(rows, f"would be told {message.name}"))
             return
         messages = {run.state.run_id: replace(message, run_id=run.state.run_id) for run in runs}
-        outcomes = self.perform_all(
-            [operations.signal(run.state, messages[run.state.run_id]) for run in runs], "tell runs"
-        )
+        signals = [operations.signal(run.state, messages[run.state.run_id]) for run in runs]
+        outcomes = self.perform_all(signals, "tell runs")
         bad = {run: outcome for run, outcome in outcomes.items() if not _has_signal(outcome)}
         for run, outcome in bad.items():
             output.warn(f"{run}: {outcome.error or 'no answer so far'}")
@@ -302,9 +301,8 @@ class Retry(Operator):
             rows = [_row(run, "would be retried") for run in runs]
             self.print_selected(rows, lambda: _show(rows))
             return
-        outcomes = self.perform_all(
-            [operations.redrive(run.state, self.who, changes) for run in runs], "retry failed runs"
-        )
+        retries = [operations.redrive(run.state, self.who, changes) for run in runs]
+        outcomes = self.perform_all(retries, "retry failed runs")
         rows = [_row(run, outcomes[run.state.run_id].what) for run in runs]
         late = sum(row["outcome"] != "accepted" for row in rows)
         hint = "; the others did not answer: see `refold deadletter list`" if late else ""

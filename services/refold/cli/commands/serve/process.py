@@ -65,12 +65,9 @@ def kafka_findings(settings: KafkaSettings, topics: Topics) -> Iterator[OpenAcce
     # Its advertised address counts as well: ours may be that of a tunnel.
     far = not all(is_here(server) for server in (*settings.bootstrap.split(","), *topics.hosts))
     if far and (may_do_everything(settings) or may_write(settings, CATALOG)):
-        yield OpenAccess(
-            f"the Kafka at {settings.bootstrap} lets this service do what none may: "
-            "it has no authorizer, or this principal has too many rights",
-            "an authorizer, a principal for each service, and `refold topics acls --apply`",
-            far,
-        )
+        why = "it has no authorizer, or this principal has too many rights"
+        mend = "an authorizer, a principal for each service, and `refold topics acls --apply`"
+        yield OpenAccess(f"the Kafka at {settings.bootstrap} lets this service do what none may: {why}", mend, far)
 
 
 def redis_findings(ledger: "RedisLedger", key: bytes) -> Iterator[OpenAccess]:
@@ -180,10 +177,9 @@ def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> N
         return
     others = range(max(lies.values()) + 1, MOST_PARTITIONS)
     before = next((count for count in others if _at_home(lies, count)), "another number")
-    raise ConflictError(
-        f"{settings.prefix}{topic} has {settings.partitions} partitions, and its records are of a log with {before}",
-        hint="make the topics anew with that number, and copy the records again",
-    )
+    hint = "make the topics anew with that number, and copy the records again"
+    counts = f"{settings.partitions} partitions, and its records are of a log with {before}"
+    raise ConflictError(f"{settings.prefix}{topic} has {counts}", hint=hint)
 
 
 def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
