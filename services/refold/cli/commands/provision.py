@@ -38,11 +38,8 @@ MOST_PEOPLE = 100
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Files and pools of a platform. `policies` None means the default policy.
-
-    `own` has key files that settings name elsewhere, by the names of `file`. `few`: one partition, unless a setting or
-    topic has another number.
-    """
+    """Files and pools of a platform. `policies` None means the default policy. `own` has key files that settings name
+    elsewhere, by the names of `file`. `few`: one partition, unless a setting or topic has another number."""
 
     pools: tuple[str, ...]
     keys: Path

@@ -1,8 +1,7 @@
 """Format of a bundle: JSON Lines in one order, each sealed by a digest over itself and the line before.
 
 The first line (`bundle`) lists the rest: `schema` lines, `catalog` lines with signed entries, and for each run `entry`
-and `claim` lines. A seal locates damage; `verify` checks content, which a liar could seal again.
-"""
+and `claim` lines. A seal locates damage; `verify` checks content, which a liar could seal again."""
 
 import re
 from base64 import b64decode, b64encode

@@ -1,8 +1,5 @@
-"""Redaction: a value of an entry becomes a pointer (`blob:SHA-256:BYTES`), whose digest stays.
-
-The entry keeps its id, which its bytes no longer prove. A decision loses a token that contains such a value, and with
-it the signature.
-"""
+"""Redaction: a value of an entry becomes a pointer (`blob:SHA-256:BYTES`), whose digest stays. The entry keeps its id,
+which its bytes no longer prove. A decision loses a token that contains such a value, and with it the signature."""
 
 import dataclasses
 from collections.abc import Collection

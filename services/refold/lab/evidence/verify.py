@@ -46,11 +46,9 @@ class BundleRun(NamedTuple):
 
 
 class VerifiedBundle(NamedTuple):
-    """Content of a bundle and its holes; `notes` are the things that it does not prove.
-
-    `unchecked` counts signatures that are redacted, or lack a root key of the reader or a complete, recent catalog.
-    `catalog` is the number and time (ms) of its last entry.
-    """
+    """Content of a bundle and its holes; `notes` are the things that it does not prove. `unchecked` counts signatures
+    that are redacted, or lack a root key of the reader or a complete, recent catalog. `catalog` is the number and time
+    (ms) of its last entry."""
 
     about: str
     records: int

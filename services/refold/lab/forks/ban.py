@@ -2,8 +2,7 @@
 
 Seccomp allows only the system calls of a replay, in all threads. Beneath it are an empty network namespace, a file size
 limit of 0, and Landlock (Linux 5.13), which also hides memory and environment of other processes. The audit hook
-refuses and counts the same effects by Python's names.
-"""
+refuses and counts the same effects by Python's names."""
 
 import ctypes
 import os

@@ -90,8 +90,7 @@ class Surroundings:
 class UnansweredStep(ReadModel):
     """A step without an answer that stopped a fork: a call that would have been sent, or a question to people.
 
-    `phase`: `dispatched` for a call to an executor, `approval` for a question to `approvers`, or another phase.
-    """
+    `phase`: `dispatched` for a call to an executor, `approval` for a question to `approvers`, or another phase."""
 
     run_id: str
     step: int

@@ -58,8 +58,7 @@ class ForkReport(ReadModel):
     without a price of a model. `refused` counts refused actions of the app, by Python's audit event. `isolated`: the
     kernel (seccomp) refused effects too, not only Python. `kept` counts the entries of each run that the fork begins
     with, `rows` are the entries that it added, in no topic: key and value in hex. `steps` lists the recorded step for
-    each step of the fork, by run; 0: none.
-    """
+    each step of the fork, by run; 0: none."""
 
     run_id: str
     at: int
@@ -260,8 +259,7 @@ class ReplayCheck(ReadModel):
 
     `verdict`: `agrees`; `differs`, first at `step`, by `change`; `no_agent`; or `raises`, with the user's `stack`.
     `version`: of the run; `code`: of the tried agent. `needs`: Python, framework or version that this app lacks: an
-    agreement then proves little, and a planner would hold the run.
-    """
+    agreement then proves little, and a planner would hold the run."""
 
     run_id: str
     agent: str

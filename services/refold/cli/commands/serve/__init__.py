@@ -1,4 +1,2 @@
-"""`refold serve`: one service in this process, combined with its adapters and its host.
-
-Time to start is time to recover: each module imports only its own service, and opens the event log, whose producer
-needs 0.5 s, before it builds the service."""
+"""`refold serve`: one service in this process. Time to start is time to recover: each module imports only its own
+service, and opens the event log, whose producer needs 0.5 s, before it builds the service."""
