@@ -41,10 +41,8 @@ from refold.lab.pure import BUDGET, budget_text
 _Job = TypeVar("_Job", ForkJob, CheckJob)
 TIMEOUT_S = 600.0
 """Seconds of a fork until it is killed: its code may never yield."""
-
 # Foreign code could answer with a line that never ends.
 MOST_ANSWERED = 256 << 20
-
 OF_STORES = ("AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AZURE_", "GOOGLE_APPLICATION", "GOOGLE_SERVICE", "PG")
 """Prefixes of variables with credentials, hidden from processes without a network."""
 

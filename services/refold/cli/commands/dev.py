@@ -47,7 +47,6 @@ MOST_GAP_S = 15.0
 MOST_READY_S = 120.0
 """Time after which the addresses are printed although a service is not ready."""
 _SESSION = "REFOLD_GATEWAY__SESSION_KEY"
-
 HELLO = "refold.cli.commands.hello:hello_app"
 CODE_JSON = "code.json"
 """Lists the source files of the running code, in the data folder."""

@@ -42,7 +42,6 @@ Weight = Literal["ok", "warning", "problem"]
 
 PARTITIONS_EACH = 16
 """Most partitions per planner without a warning: a step costs several times as much with 60 as with 4."""
-
 _ASK_S = 10.0
 _FINE = " (fine for development)"
 """End of findings that are harmless on a machine that no other reaches."""

@@ -24,10 +24,8 @@ _PLAIN: dict[str, str] = {}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 # Longest text, in lines, whose diff includes all unchanged lines: hidden ones could contain anything.
 _WHOLE = 200
-
 # Consecutive empty lines printed; more would scroll earlier text away.
 _EMPTY_LINES = 5
-
 _ARGUMENTS = 80
 
 

@@ -33,13 +33,10 @@ from refold.sdk.app import App
 
 ACTOR = "fork"
 """Actor and nonce prefix of a fork's entries; planners never use it."""
-
 NEAR_MS = 1_000
 """Longest delay of a message within a family: a recorded message within it stands for the fork's."""
-
 _RESTING = ("child", "wait", "sleep", "proposed", "backoff")
 """Phases that time or other runs end."""
-
 LAST = 1 << 62
 """Place of an unrecorded input: after all others of the same time."""
 

@@ -20,14 +20,12 @@ from refold.sdk.app import App
 
 # A service takes over its partitions first.
 FIRST_S = 1.0
-
 # The topic deletes records after eight days, so that killed members vanish.
 EVERY_S = 86_400.0
 
 SlotsUsed = Callable[[], int] | None
 # Least interval of reports whose number of slots in use has changed: each repeats the schemas of all tools.
 SLOTS_S = 30.0
-
 # Longest pause after a failed report. The first is short: a busy machine may only be late.
 AGAIN_S = 60.0
 # Time for the tombstone of a leaving member: milliseconds, unless a broker is dead.
