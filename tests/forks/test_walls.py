@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from refold.cli.commands.forks import _story, _summed
+from refold.cli.commands.forks import _report_lines, _verdict_counts
 from refold.console.pages.fork_pages import fork_file
 from refold.lab.forks import ban
 from refold.lab.forks.report import ForkReport
@@ -85,8 +85,8 @@ def test_a_process_without_a_filter_is_not_called_isolated() -> None:
 def test_command_and_page_name_the_gap_of_a_fork_that_is_not_isolated(isolated: bool) -> None:
     report = ForkReport(run_id="r-1", at=0, verdict="other", isolated=isolated)
 
-    assert any("not isolated" in line for line in _story(report)) is not isolated
-    assert ("1 not isolated" in _summed([report])) is not isolated
+    assert any("not isolated" in line for line in _report_lines(report)) is not isolated
+    assert ("1 not isolated" in _verdict_counts([report])) is not isolated
     assert ("by Python alone: C code" in fork_file("forks", [report], [{"agent": "x"}])) is not isolated
 
 

@@ -17,7 +17,7 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from refold.cli.commands.doctor import _waiting
+from refold.cli.commands.doctor import _waiting_inputs
 from refold.console.projections import metrics
 from refold.console.projections.metrics import BUSIEST, OTHER, ViewMetrics
 from refold.console.projections.service import KeptProjection, shipped
@@ -236,11 +236,11 @@ def test_what_the_inputs_of_a_planner_wait_for_is_in_its_metrics_and_a_doctor_re
 
     port = free_port()
     with shown(str(port), vitals, (), service="planner", ends=ends):
-        waits = [what for _, what in _waiting(f"127.0.0.1:{port}")]
+        waits = [what for _, what in _waiting_inputs(f"127.0.0.1:{port}")]
         text = ask(port, "/metrics")[1]
     with shown(str(port), Vitals(), (), service="relay", ends=ends):
-        [(other, _)] = _waiting(f"127.0.0.1:{port}")
-    [(gone, why)] = _waiting(f"127.0.0.1:{port}")
+        [(other, _)] = _waiting_inputs(f"127.0.0.1:{port}")
+    [(gone, why)] = _waiting_inputs(f"127.0.0.1:{port}")
 
     assert waits == ["1 input for a run that is not known", "1 input for room for a run"]
     assert samples(text)['refold_waiting_inputs{"for": "large values"}'] == 0

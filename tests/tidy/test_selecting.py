@@ -53,7 +53,7 @@ PLACES = {
     "engine/executor/gate.py Gate.needs_decision": {"request.tool"},
     "engine/executor/gate.py Gate.refusal": {"request.tool"},
     "engine/executor/gate.py Gate.unsettled": {"request.tool"},
-    "lab/forks/engine.py Fork._instead": {"tool"},
+    "lab/forks/engine.py Fork._substitute": {"tool"},
     "sdk/app.py App.find": {"tool"},
     "sdk/app.py App.manifest": {"tool"},
     "sdk/app.py App.staged": {"tool.name"},

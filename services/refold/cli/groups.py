@@ -52,10 +52,10 @@ class CommandGroup:
 
     def build(self) -> dict[str, Any]:
         panel = {name: title for title, names in self.panels.items() for name in names.split()}
-        return {name: _listed(name, child, panel.get(name)) for name, child in self.commands.items()}
+        return {name: _build_command(name, child, panel.get(name)) for name, child in self.commands.items()}
 
 
-def _listed(name: str, command: Verb | CommandGroup, panel: str | None) -> TyperCommand | TyperGroup:
+def _build_command(name: str, command: Verb | CommandGroup, panel: str | None) -> TyperCommand | TyperGroup:
     if isinstance(command, Verb):
         return Later(name, command, panel)
     if command.itself:
@@ -70,7 +70,7 @@ class _Plain:
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
-            vars(parameter).update(_shown(parameter))  # Typer makes its parameters itself, and has no other way in
+            vars(parameter).update(_plain(parameter))  # Typer makes its parameters itself, and has no other way in
         return parameters
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -78,7 +78,7 @@ class _Plain:
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
 
-def _shown(parameter: Any) -> dict[str, Any]:
+def _plain(parameter: Any) -> dict[str, Any]:
     # The type checks the range, and 0 means unset: help shows neither.
     shown: dict[str, Any] = {"min": None, "max": None}
     if parameter.default in (0, "0"):
@@ -112,7 +112,7 @@ class Later(TyperCommand):
         example = f"Example: {path} {self.row.example}".rstrip()
         # Typer keeps the line breaks of a docstring, which are those of 120 columns.
         help_text = "\n\n".join(" ".join(part.split()) for part in (self.row.function.__doc__ or "").split("\n\n"))
-        one.command(self.name, cls=PlainCommand, help=help_text, epilog=example)(_spread(self.row.function))
+        one.command(self.name, cls=PlainCommand, help=help_text, epilog=example)(_spread_bundles(self.row.function))
         command: Any = typer.main.get_command(one)
         if not self.commands:
             return command
@@ -136,13 +136,13 @@ class Later(TyperCommand):
         return self.load(path).make_context(info_name, args, parent=parent, **extra)
 
 
-def _spread(command: Callable[..., None]) -> Callable[..., None]:
+def _spread_bundles(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each dataclass parameter by its fields as options."""
     parameters = inspect.signature(command, eval_str=True).parameters
     bundles: dict[str, Any] = {name: row.annotation for name, row in parameters.items() if is_dataclass(row.annotation)}
     shown: list[inspect.Parameter] = []
     for name, parameter in parameters.items():
-        shown += _options(bundles[name]) if name in bundles else [_declared(parameter)]
+        shown += _bundle_options(bundles[name]) if name in bundles else [_typer_parameter(parameter)]
 
     @wraps(command)
     def spread_out(**values: Any) -> None:
@@ -155,23 +155,23 @@ def _spread(command: Callable[..., None]) -> Callable[..., None]:
     return spread_out
 
 
-def _options(bundle: Any) -> Iterator[inspect.Parameter]:
+def _bundle_options(bundle: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     age = {name: age for age, kind in enumerate(bundle.__mro__) for name in inspect.get_annotations(kind)}
     # Fields are in order from the base class on; in help, a command's own options come first.
     for row in sorted(fields(bundle), key=lambda row: age[row.name]):
         default = inspect.Parameter.empty if row.default is MISSING else row.default
         option = inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        yield _declared(option.replace(annotation=hints[row.name]))
+        yield _typer_parameter(option.replace(annotation=hints[row.name]))
 
 
-def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
+def _typer_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     kind, *meta = get_args(parameter.annotation) or (parameter.annotation,)
     texts = [part for part in meta if isinstance(part, str)]
     if not texts:
         return parameter
     name = parameter.name.strip("_").replace("_", "-")
-    names, metavar = _written(texts[0] if texts[1:] else "")
+    names, metavar = _names_and_metavar(texts[0] if texts[1:] else "")
     more: dict[str, Any] = {"help": texts[-1]}
     for settings in (part for part in meta if isinstance(part, dict)):
         more |= settings
@@ -182,6 +182,6 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[kind, declared])
 
 
-def _written(text: str) -> tuple[list[str], str]:
+def _names_and_metavar(text: str) -> tuple[list[str], str]:
     names = [part for part in text.split() if part.startswith("-")]
     return [name.strip(",") for name in names], " ".join(part for part in text.split() if part not in names)

@@ -138,7 +138,7 @@ class ForkProcess:
         return {"error": {"code": "raises", "message": message, "hint": ""}}
 
     def fork(self, job: ForkJob) -> ForkReport:
-        return _report(job, self.ask(job))
+        return _report_of(job, self.ask(job))
 
     def kill(self) -> None:
         """Kill the process group. Thread-safe: a waiting reader then gets no answer."""
@@ -155,20 +155,20 @@ def forks(
 ) -> Iterator[ForkReport]:
     """Forks runs in up to `at_once` processes, which share `budget`. **Shape**: reports in the order of the jobs.
     **Raises** UsageError for an invalid change or app."""
-    return (_report(job, answer) for job, answer in _served(jobs, setup, at_once, budget))
+    return (_report_of(job, answer) for job, answer in _answers(jobs, setup, at_once, budget))
 
 
 def checks(jobs: Iterable[CheckJob], target: str, *, at_once: int = 1) -> Iterator[ReplayCheck]:
     """Replays runs on the code of an app, in restricted processes. **Shape**, **Raises**: as `forks`."""
-    return (_checked(job, answer) for job, answer in _served(jobs, ForkSetup(target, "", []), at_once, None))
+    return (_check_of(job, answer) for job, answer in _answers(jobs, ForkSetup(target, "", []), at_once, None))
 
 
-def _served(
+def _answers(
     jobs: Iterable[_Job], setup: ForkSetup, at_once: int, budget: Spendable | None
 ) -> Iterator[tuple[_Job, dict[str, Any]]]:
     idle: SimpleQueue[ForkProcess] = SimpleQueue()
     begun = list[ForkProcess]()
-    shares = deque([_share(budget, at_once)] * at_once)
+    shares = deque([_budget_share(budget, at_once)] * at_once)
 
     def serve(job: _Job) -> tuple[_Job, dict[str, Any]]:
         try:
@@ -202,8 +202,8 @@ def _served(
                 idle.get().close()
 
 
-def _report(job: ForkJob, answer: dict[str, Any]) -> ForkReport:
-    message = _why(answer)
+def _report_of(job: ForkJob, answer: dict[str, Any]) -> ForkReport:
+    message = _failure_reason(answer)
     with suppress(ValidationError):  # else the app has taken the word of its process
         report = ForkReport.model_validate(answer.get("report"))
         if (report.run_id, report.at) == (job.run_id, job.at):
@@ -211,9 +211,9 @@ def _report(job: ForkJob, answer: dict[str, Any]) -> ForkReport:
     return ForkReport(run_id=job.run_id, at=job.at, verdict="raises", message=message)
 
 
-def _checked(job: CheckJob, answer: dict[str, Any]) -> ReplayCheck:
+def _check_of(job: CheckJob, answer: dict[str, Any]) -> ReplayCheck:
     run, agent, steps = job.state.run_id, job.state.request.agent if job.state.request else "", len(job.state.steps)
-    message = _why(answer)
+    message = _failure_reason(answer)
     with suppress(ValidationError):  # else the app has taken the word of its process
         check = ReplayCheck.model_validate(answer.get("check"))
         if (check.run_id, check.steps) == (run, steps):
@@ -222,7 +222,7 @@ def _checked(job: CheckJob, answer: dict[str, Any]) -> ReplayCheck:
     return ReplayCheck(**none, verdict="raises", message=message)
 
 
-def _why(answer: dict[str, Any]) -> str:
+def _failure_reason(answer: dict[str, Any]) -> str:
     """Return the reason for the lack of an answer. **Raises** UsageError for an invalid order."""
     error = answer.get("error")
     fields = error if isinstance(error, dict) else {}
@@ -231,7 +231,7 @@ def _why(answer: dict[str, Any]) -> str:
     return str(fields.get("message") or "the process of the fork has given no report")
 
 
-def _share(budget: Spendable | None, at_once: int) -> Spendable | None:
+def _budget_share(budget: Spendable | None, at_once: int) -> Spendable | None:
     parts = {name: getattr(budget, name) for name in ("calls", "tokens", "nano_usd")} if budget else {}
     if any(0 < amount < at_once for amount in parts.values()):
         raise UsageError("the budget is too small for so many processes", hint="--jobs 1")

@@ -238,7 +238,7 @@ def kill_processes(
     code = running_code(data_dir(beside.data))
     rows = _kill(victims, data_dir(beside.data) / "logs", wait=not no_wait)
     rows = [row | {"code": code if row["role"] in SERVES else ""} for row in rows]
-    beside.print(rows, "\n".join(map(_killed, rows)))
+    beside.print(rows, "\n".join(map(_killed_text, rows)))
 
 
 def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dict[str, Any]]:
@@ -254,7 +254,7 @@ def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dic
     return [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
 
 
-def _killed(row: Mapping[str, Any]) -> str:
+def _killed_text(row: Mapping[str, Any]) -> str:
     gap = row["gap_ms"]
     then = "`refold dev status` shows its successor" if gap is None else f"its successor served after {gap} ms"
     code = f" with code {row['code']}" if row["code"] else ""

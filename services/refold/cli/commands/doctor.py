@@ -73,9 +73,9 @@ def doctor(
         ("redis", lambda: _redis(platform)),
         ("blobs", lambda: _blobs(platform)),
         ("approvals", lambda: _approvals(platform)),
-        ("waiting", lambda: _waiting(metrics)),
+        ("waiting", lambda: _waiting_inputs(metrics)),
     ]
-    symptoms = [symptom for name, check in checks for symptom in _checked(name, check)]
+    symptoms = [symptom for name, check in checks for symptom in _findings_of(name, check)]
     healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
     shell.print({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms), ok=healthy)
 
@@ -91,7 +91,7 @@ def _print(symptoms: list[Symptom]) -> None:
         output.say(f"{marks['ok']}  {'security':<9} {many} fine for development alone: --json lists them")
 
 
-def _checked(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symptom]:
+def _findings_of(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Symptom]:
     try:
         for verdict, text in check():
             yield Symptom(name, verdict, text)
@@ -202,7 +202,7 @@ def _redis(platform: Platform) -> Iterator[Finding]:
     yield from (("problem", problem) for problem in problems)
     if not problems:
         yield "ok", f"{public_url(at.url)} answers and keeps what it acknowledges"
-    yield from _open(platform, ledger)
+    yield from _open_access(platform, ledger)
     for filled in ledger.fullness():
         used = f"{filled.used / (1 << 20):,.0f} MiB"
         if not filled.limit:
@@ -214,7 +214,7 @@ def _redis(platform: Platform) -> Iterator[Finding]:
         yield "warning" if full else "ok", text + (": executors claim nothing new until there is room" if full else "")
 
 
-def _open(platform: Platform, ledger: RedisLedger) -> Iterator[Finding]:
+def _open_access(platform: Platform, ledger: RedisLedger) -> Iterator[Finding]:
     local = all(map(is_here, ledger.servers()))
     far: Weight = "warning" if platform.settings.allow_open else "problem"
     fine = _FINE if local else ""
@@ -231,7 +231,7 @@ def _open(platform: Platform, ledger: RedisLedger) -> Iterator[Finding]:
     yield "ok" if local else "warning", text if local else f"{text}; an executor would not start"
 
 
-def _waiting(address: str) -> Iterator[Finding]:
+def _waiting_inputs(address: str) -> Iterator[Finding]:
     if not address:
         return
     try:

@@ -180,7 +180,7 @@ def _fork_run(run: str, app: str, one: Forking) -> None:
         input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
         edits=_by_step(one.edit_call, "--edit-call"),
         results=_by_step(one.result, "--result"),
-        decisions=dict(map(_decided, one.decide or ())),
+        decisions=dict(map(_verdict_on_approval, one.decide or ())),
     )
     budget, family = one.spendable, one.family(run)
     (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
@@ -189,7 +189,7 @@ def _fork_run(run: str, app: str, one: Forking) -> None:
             file.write_bytes(b"".join(fork_bundle(family, report).lines()))
     if one.page:
         _write_page(one.page, [report], family)
-    one.print(report, "\n".join(map(output.escape, _story(report))))
+    one.print(report, "\n".join(map(output.escape, _report_lines(report))))
     if code := _EXIT_CODES.get(report.verdict, FAILED):
         fail(code)
 
@@ -228,10 +228,10 @@ def _reports(app: str, chosen: Forking) -> Iterator[ForkReport]:
 
 
 def _print_cohort(rows: Sequence[ForkReport]) -> None:
-    others = [_cells(row) for row in rows if row.verdict != "same"]
+    others = [_report_cells(row) for row in rows if row.verdict != "same"]
     if others:
         output.print_rows(others, [*others[0]], "")
-    output.say(f"forked {_summed(rows)}")
+    output.say(f"forked {_verdict_counts(rows)}")
 
 
 def _by_step(arguments: list[str] | None, option: str) -> dict[int, str]:
@@ -244,7 +244,7 @@ def _by_step(arguments: list[str] | None, option: str) -> dict[int, str]:
     return values
 
 
-def _decided(text: str) -> tuple[str, PeopleSaid]:
+def _verdict_on_approval(text: str) -> tuple[str, PeopleSaid]:
     return verdict_of(*pair(text, "is no approval with a verdict", hint="write --decide r-7/3=approve"))
 
 
@@ -275,18 +275,18 @@ def _earlier_reports(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
 
 def _write_page(file: str, rows: Sequence[ForkReport], family: Sequence[Run] = ()) -> None:
     # The import needs the extra `gateway`.
-    pages, title = import_module("refold.console.pages.fork_pages"), f"Forks of {_summed(rows)}"
+    pages, title = import_module("refold.console.pages.fork_pages"), f"Forks of {_verdict_counts(rows)}"
     with writing(file) as path:
-        path.write_text(pages.fork_file(title, rows, [*map(_cells, rows)], family))
+        path.write_text(pages.fork_file(title, rows, [*map(_report_cells, rows)], family))
 
 
-def _summed(rows: Sequence[ForkReport]) -> str:
+def _verdict_counts(rows: Sequence[ForkReport]) -> str:
     open_ = ["not isolated" for row in rows if row.verdict != "raises" and not row.isolated]
     counts = sorted(Counter([*(row.verdict for row in rows), *open_]).items())
     return f"{output.counted(len(rows), 'run')}: " + ", ".join(f"{many} {verdict}" for verdict, many in counts)
 
 
-def _story(report: ForkReport) -> Iterator[str]:
+def _report_lines(report: ForkReport) -> Iterator[str]:
     yield f"fork of {report.run_id} at {report.at}: {_VERDICTS.get(report.verdict, report.verdict)}"
     if report.verdict != "raises" and not report.isolated:
         yield "  not isolated: Python alone held the app, whose C code could reach sockets, files and processes"
@@ -296,34 +296,34 @@ def _story(report: ForkReport) -> Iterator[str]:
         yield f"  fork at or before {report.fork_at}"
     for name, (before, after) in (("status", report.status), ("result", report.result)):
         if before != after and report.verdict == "other":
-            yield f"  {name} {_brief(before)} -> {_brief(after)}"
+            yield f"  {name} {_shortened(before)} -> {_shortened(after)}"
     for call in report.calls:
-        shown = _brief(call.args if call.after else call.were)
-        were = f" (was {_brief(call.were)})" if call.change == "changed" else ""
+        shown = _shortened(call.args if call.after else call.were)
+        were = f" (was {_shortened(call.were)})" if call.change == "changed" else ""
         yield f"  {call.change}: step {call.after or call.before} {call.tool} {shown}{were}"
     for judged in report.judgements:
         judgement = f"step {judged.step} {judged.tool}: {judged.before} -> {judged.after}"
-        yield f"  judged otherwise: {judgement}{_by(judged.rule)}"
+        yield f"  judged otherwise: {judgement}{_by_rule(judged.rule)}"
     for want in report.stopped:
         does = {"dispatched": "would have fired", "approval": "would have asked people about"}
         yield f"  {does.get(want.phase, f'waits ({want.phase}) for')} {want.call_id} {want.tool} ({want.effect})"
-        yield f"    args   {_brief(want.args, 2_000)}"
+        yield f"    args   {_shortened(want.args, 2_000)}"
         who = f" of {', '.join(want.approvers)}" if want.approvers else ""
-        yield f"    policy {want.judgement}{who}{_by(want.rule)} {want.message}".rstrip()
+        yield f"    policy {want.judgement}{who}{_by_rule(want.rule)} {want.message}".rstrip()
 
 
-def _by(rule: str) -> str:
+def _by_rule(rule: str) -> str:
     return f", rule {rule}" if rule else ""
 
 
 _VERDICTS = {"same": "the same", "other": "another run", "disagrees": "the code does not agree with the history"}
 
 
-def _brief(value: Any, chars: int = 160) -> str:
+def _shortened(value: Any, chars: int = 160) -> str:
     return with_ellipsis(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), chars)
 
 
-def _cells(row: ForkReport) -> dict[str, str]:
+def _report_cells(row: ForkReport) -> dict[str, str]:
     where = f"step {row.step}; fork at {row.fork_at}" if row.verdict == "disagrees" else row.message
     return {
         "run": row.run_id,
@@ -386,7 +386,7 @@ def _check_app(shell: Checking) -> None:
         began = f"{output.counted(runs_of, 'run')} began on {needs}"
         output.warn(f"{began}: check with that, too; planners that lack it hold those that live (other_foundation)")
     counts = {"checked": len(rows), "differ": len(bad), "other_foundation": elsewhere.total()}
-    text = "\n".join([*map(_differing, bad), _checked(len(rows), len(bad))])
+    text = "\n".join([*map(_differing_text, bad), _checked_text(len(rows), len(bad))])
     shell.print({"ok": not bad, **counts, "runs": rows}, text, ok=not bad)
 
 
@@ -396,19 +396,19 @@ def _replay_run(run: str, shell: Checking) -> None:
     (row,) = checks([CheckJob(recorded.state, values_of(recorded.state, store_of(archive, shell)))], shell.app_)
     if row.needs:
         output.warn(f"the run began on {row.needs}: there its code may do otherwise than here")
-    shell.print(row, "\n".join(_replayed(recorded, row)), ok=row.verdict == "agrees")
+    shell.print(row, "\n".join(_replay_lines(recorded, row)), ok=row.verdict == "agrees")
 
 
-def _differing(row: ReplayCheck) -> str:
+def _differing_text(row: ReplayCheck) -> str:
     return f"[bold]{output.escape(row.run_id)}[/] ({output.escape(row.agent)}): {output.escape(row.message)}"
 
 
-def _checked(checked: int, bad: int) -> str:
+def _checked_text(checked: int, bad: int) -> str:
     verdict = f"{bad} would stand still" if bad else "all go on with this code"
     return f"{output.counted(checked, 'run')} checked: {verdict}"
 
 
-def _replayed(run: Run, row: ReplayCheck) -> Iterator[str]:
+def _replay_lines(run: Run, row: ReplayCheck) -> Iterator[str]:
     state = run.state
     last = row.step - 1 if row.verdict == "differs" else len(state.steps)
     for number, step in enumerate(state.steps[:last], start=1):

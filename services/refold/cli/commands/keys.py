@@ -99,7 +99,7 @@ def new_key(
     """
     if holder.replaces:
         holder.check_alone(name)
-        _rotate(holder.replaces, holder)
+        _replace_key(holder.replaces, holder)
         return
     if not name or not (holder.use or holder.api):
         raise UsageError("a key has an owner and a use", hint="add NAME and --use, or --replaces KID")
@@ -109,17 +109,17 @@ def new_key(
     else:
         holder.refuse("expires file", "is for a key of the gateway, with --api")
         holder.refuse("at", "is for --replaces")
-        _create(name, holder)
+        _create_key(name, holder)
 
 
-def _create(name: str, holder: Holder) -> None:
+def _create_key(name: str, holder: Holder) -> None:
     key = keys.new(holder.use, name)
     more = {"actors": tuple(holder.actor or ()), "roles": tuple(holder.role or ()), "strength": holder.strength}
     public = PublicKey.parse(key.public(**more).content())
     holder.check()
     if holder.publish_:
         _ = holder.platform.catalog  # raises if it cannot be read, before there is a file
-    path = _save(key, holder.out, holder.data)
+    path = _save_key(key, holder.out, holder.data)
     if holder.publish_:
         holder.publish([key_entry(public, login())])
     _print_new(holder, public, path, published=holder.publish_)
@@ -134,14 +134,14 @@ def list_keys(*, api: ApiOption = False, file: FileOption = "", shell: Shell) ->
     catalog = shell.platform.catalog
     closed = catalog.closed
     rows = [
-        {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _state(key, now_ms)}
+        {**key.content(), "state": "unreadable" if f"key/{key.kid}" in closed else _key_state(key, now_ms)}
         for key in catalog.whole.keys.values()
     ]
     warn_of_void(catalog)
     shell.print_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
 
 
-def _rotate(kid: str, holder: Holder) -> None:
+def _replace_key(kid: str, holder: Holder) -> None:
     retired_ms = time_ms(holder.at, "--at") if holder.at else clock_ms()
     if holder.at and retired_ms < clock_ms():
         problem = f"{holder.at} is over: a key that retired then would never have signed what it did since"
@@ -150,7 +150,7 @@ def _rotate(kid: str, holder: Holder) -> None:
     if old.revoked or 0 < old.retired_ms <= clock_ms():
         raise ConflictError(f"the key {kid} signs nothing any more", hint="`refold keys new` makes a new one")
     key = keys.new(old.use, kid.rpartition("-")[0] or kid)
-    path = _save(key, holder.out, holder.data)
+    path = _save_key(key, holder.out, holder.data)
     public = key.public(actors=old.actors, roles=old.roles, strength=old.strength)
     retired = replace(old, retired_ms=retired_ms, reason=f"rotated to {key.kid}")
     holder.publish([key_entry(public, login()), key_entry(retired, login())])
@@ -194,7 +194,7 @@ def _published_key(platform: Platform, kid: str) -> PublicKey:
     return key
 
 
-def _save(key: SigningKey, out: str, data: str) -> Path:
+def _save_key(key: SigningKey, out: str, data: str) -> Path:
     path = Path(out) if out else data_dir(data) / "keys" / f"{key.kid}.json"
     keys.save(key, path)
     return path
@@ -211,7 +211,7 @@ def _print_new(shell: Shell, public: PublicKey, path: Path, *, published: bool =
     shell.print({**public.content(), "file": str(path), "published": published, **more}, "\n".join(lines))
 
 
-def _state(public: PublicKey, now_ms: int) -> str:
+def _key_state(public: PublicKey, now_ms: int) -> str:
     """State of a key in lists: `early` is before its first valid time, `retiring` before its set retirement."""
     if public.revoked:
         return "revoked"

@@ -52,7 +52,7 @@ def check_policy(files: FilesArgument, *, trial: Trial) -> None:
     With --recorded, report the calls in the log that these files judge otherwise.
     """
     if trial.recorded:
-        _try(files, trial)
+        _try_on_recorded(files, trial)
         return
     if trial.runs_ or trial.agent or trial.since:
         raise UsageError("--runs, --agent and --since select recorded calls", hint="add --recorded")
@@ -176,7 +176,7 @@ def show_policy(
     shell.print(row, lambda: print_in_force(state))
 
 
-def _try(files: list[str], shell: Trial) -> None:
+def _try_on_recorded(files: list[str], shell: Trial) -> None:
     after_ms, named = since_ms(shell.since), shell.runs_ and "all" not in shell.runs_
     platform = shell.platform
     trial = _back_test(policies.merged_policy(policies.load_files(files)), shell.app_, platform)

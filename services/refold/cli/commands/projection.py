@@ -32,7 +32,7 @@ def list_projections(
     shell: Shell,
 ) -> None:
     """List projections, their generations and progress."""
-    database, source, url = _views(shell)
+    database, source, url = _open_views(shell)
     if projection:
         info = status_of(projection, database, url, source)
         shell.print(info, lambda: _print_status(info))
@@ -44,8 +44,8 @@ def list_projections(
 
 def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
     """Compare every row with a fold of the log. The projection keeps running."""
-    database, source, _ = _views(shell)
-    code = _code(projection, app)
+    database, source, _ = _open_views(shell)
+    code = _projection_code(projection, app)
     show = output.progress()
 
     def progress(at: BuildProgress) -> None:
@@ -65,8 +65,8 @@ def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOpti
 
 def rebuild_projection(projection: ProjectionArgument = "refold", *, app: AppOption = "", shell: Shell) -> None:
     """Build a projection from the start of the log, then switch to it once it has caught up."""
-    database, source, _ = _views(shell)
-    runner = KeptProjection(_code(projection, app), database, source)
+    database, source, _ = _open_views(shell)
+    runner = KeptProjection(_projection_code(projection, app), database, source)
     generations = database.generations(projection)
     building = [database.store(projection, name) for name, state in generations.items() if state == "building"]
     read = [(store.notes(), store.positions()) for store in building]
@@ -114,14 +114,14 @@ def drop_projection(
     shell.print(row, f"removed {projection}; the log still has all that it was made of")
 
 
-def _views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
+def _open_views(shell: Shell) -> tuple[ViewDatabase, KafkaLogSource, str]:
     settings = shell.platform.settings
     database = views(settings)
     shell.platform.knock()
     return database, KafkaLogSource(settings.kafka), settings.views.url
 
 
-def _code(projection: str, app: str) -> Projection:
+def _projection_code(projection: str, app: str) -> Projection:
     shipped, own = app_projections(app)
     projections = {code.name: code for code in (*shipped, *own)}
     if projection not in projections:

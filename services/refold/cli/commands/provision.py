@@ -108,9 +108,9 @@ class Provision:
         people = [roles_entry(roles, _ACTOR)] if roles and roles.is_file() else []
         # A vote key for any name, and the default policy with a quorum of one, only where no other machine reaches the
         # brokers.
-        signing = [_key(self.file("decision"), "decision")]
-        signing += [_key(self.file("vote"), "vote")] if where.closed else []
-        signing += [_key(Path(path), "vote", (name,)) for name, path in self.people.items()]
+        signing = [_entry_of_key_file(self.file("decision"), "decision")]
+        signing += [_entry_of_key_file(self.file("vote"), "vote")] if where.closed else []
+        signing += [_entry_of_key_file(Path(path), "vote", (name,)) for name, path in self.people.items()]
         # Off this machine another policy may be in force, which stays.
         if not folder and not (where.local or (where.closed and in_force is None)):
             return [*signing, *people]
@@ -217,7 +217,7 @@ def _differs(current: CatalogEntry | None, entry: CatalogEntry) -> bool:
     return current is None or (entry.kind != "key" and current.content != entry.content)
 
 
-def _key(path: Path, use: str, actors: tuple[str, ...] = ()) -> CatalogEntry:
+def _entry_of_key_file(path: Path, use: str, actors: tuple[str, ...] = ()) -> CatalogEntry:
     try:
         key = keys.load(path)
     except NotFoundError:

@@ -17,7 +17,7 @@ from refold.engine.runtime.clock import clock_ms
 LATE_S = 60.0
 """Age from which an untaken request or call needs people."""
 # Older dead letters stay in their topic for two weeks, whatever was done about them.
-_SEES = {
+_NEEDS = {
     "stalled": "runs stalled; refold run list --status stalled",
     "doubts": "calls in doubt; refold run list --status doubt",
     "held": "calls on hold; refold run list --status held",
@@ -33,8 +33,8 @@ def status(*, shell: Shell) -> None:
     """
     workers, views = shell.platform.workers(), views_of(shell.platform.settings, from_log=False)
     counts, stopped = views.needs_people(shell.platform.settings, clock_ms() - DAY_MS) if views else (None, [])
-    counts = counts or _in_log(shell)
-    needs = [*_late(workers), *stopped, *(f"{count} {_SEES[name]}" for name, count in counts.items() if count)]
+    counts = counts or _count_in_log(shell)
+    needs = [*_late(workers), *stopped, *(f"{count} {_NEEDS[name]}" for name, count in counts.items() if count)]
     row = {"ok": not needs, "needs": needs, **counts, **workers.dump()}
     shell.print(row, lambda: _print(workers, counts, needs), ok=not needs)
 
@@ -48,8 +48,8 @@ def _late(workers: Workers) -> Iterator[str]:
             yield f"{group.name}: {group.waiting} wait for it, one for {group.oldest_s:.0f} s; `refold worker list`"
 
 
-def _in_log(shell: Shell) -> dict[str, int]:
-    counts = Counter[str](dict.fromkeys(_SEES, 0))
+def _count_in_log(shell: Shell) -> dict[str, int]:
+    counts = Counter[str](dict.fromkeys(_NEEDS, 0))
     for run in shell.all_runs():
         if not run.state.over:
             row = row_of(run)

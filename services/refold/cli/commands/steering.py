@@ -55,7 +55,7 @@ class Speaker(Operator):
     def say(self, kind: str, run: str, reason: str = "") -> None:
         which = self.which(run)
         if not run:
-            self._say_many(kind, which, reason)
+            self._steer_many(kind, which, reason)
             return
         answer = self.perform(operations.word(self.runs.get(run).state, kind, self.by(reason)))
         name = f"run [bold]{output.escape(run)}[/]"
@@ -66,7 +66,7 @@ class Speaker(Operator):
         row = PauseResult(run_id=run, outcome=answer.what, status=state.status, paused=list(state.paused))
         self.print(row, f"{name} is {output.styled(_status(state))}")
 
-    def _say_many(self, kind: str, which: RunQuery, reason: str) -> None:
+    def _steer_many(self, kind: str, which: RunQuery, reason: str) -> None:
         runs = selected(self.runs.all(), which, kind)
         rows, done = [row_of(run) for run in runs], _PAST[kind]
         if not self.yes:
@@ -298,12 +298,12 @@ class Retry(Operator):
         which = RunQuery(agent=self.agent, code=self.code, since_ms=since_ms(self.since))
         runs = selected(self.runs.all(), which, "retry")
         if not self.yes:
-            rows = [_row(run, "would be retried") for run in runs]
-            self.print_selected(rows, lambda: _show(rows))
+            rows = [_retry_row(run, "would be retried") for run in runs]
+            self.print_selected(rows, lambda: _print_retry_rows(rows))
             return
         retries = [operations.redrive(run.state, self.who, changes) for run in runs]
         outcomes = self.perform_all(retries, "retry failed runs")
-        rows = [_row(run, outcomes[run.state.run_id].what) for run in runs]
+        rows = [_retry_row(run, outcomes[run.state.run_id].what) for run in runs]
         late = sum(row["outcome"] != "accepted" for row in rows)
         hint = "; the others did not answer: see `refold deadletter list`" if late else ""
         self.print_many(rows, f"{output.counted(len(rows) - late, 'run')} of {len(rows)} go on{hint}", ok=not late)
@@ -330,7 +330,7 @@ def retry_run(run: Annotated[str, "The run's id. Omit it to select runs with fil
         retry.many(changes)
 
 
-def _row(run: Run, outcome: str) -> output.Data:
+def _retry_row(run: Run, outcome: str) -> output.Data:
     row, failure = row_of(run), ending_of(run).failed
     return {
         "run_id": row.run_id,
@@ -343,7 +343,7 @@ def _row(run: Run, outcome: str) -> output.Data:
     }
 
 
-def _show(rows: list[output.Data]) -> None:
+def _print_retry_rows(rows: list[output.Data]) -> None:
     if not rows:
         output.say("no failed run is meant by that")
         return
@@ -373,7 +373,7 @@ def migrate_runs(
     if bool(run) == bool(agent and since):
         problem = "a run and filters exclude each other" if run else "no run is named"
         raise UsageError(problem, hint="give RUN, or --agent and --from")
-    chosen = _chosen(operator, run, agent, since)
+    chosen = _runs_to_migrate(operator, run, agent, since)
     if not chosen:
         hint = "`refold worker list --versions` lists the versions in use"
         raise NotFoundError(f"no live run of {agent} has version {since}", hint=hint)
@@ -389,7 +389,7 @@ def migrate_runs(
     operator.print(rows, "\n".join([*lines, done]), ok=not refused)
 
 
-def _chosen(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
+def _runs_to_migrate(operator: Operator, run: str, agent: str, since: str) -> list[Run]:
     if run:
         named = operator.runs.get(run)
         if since and since not in _versions(named):

@@ -101,7 +101,7 @@ def topics_of(platform: Platform, app: str) -> Topics:
 
 def command_lines(acls: Iterable[Acl], bootstrap: str) -> Iterator[str]:
     """Commands of `kafka-acls.sh`, one per principal and resource."""
-    for (principal, kind, name, pattern), group in groupby(acls, key=_place):
+    for (principal, kind, name, pattern), group in groupby(acls, key=_resource_key):
         operations = [part for acl in group for part in ("--operation", acl.operation.title().replace("_", ""))]
         where = [f"--{kind}", name, *(["--resource-pattern-type", "prefixed"] if pattern == "prefixed" else [])]
         server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
@@ -117,12 +117,12 @@ def quota_lines(who: Principals, bootstrap: str) -> Iterator[str]:
         yield shlex.join(["kafka-configs.sh", *server, "--alter", "--add-config", config, *entity])
 
 
-def _place(acl: Acl) -> tuple[str, str, str, str]:
+def _resource_key(acl: Acl) -> tuple[str, str, str, str]:
     return acl.principal, acl.kind, acl.name, acl.pattern
 
 
 def _print_rules(rules: list[AclRule]) -> None:
-    _lines(rules, _STATES)
+    _print_acls(rules, _STATES)
     count = Counter(rule.state for rule in rules)
     if count["missing"]:
         output.say(f"{count['missing']} rules are missing; `refold topics acls --apply` creates them")
@@ -135,25 +135,25 @@ def _print_rules(rules: list[AclRule]) -> None:
 
 
 def _print_changes(changes: list[AclRule]) -> None:
-    _lines(changes, {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"})
+    _print_acls(changes, {"missing": "[green]is there now[/]", "surplus": "[green]is gone[/]"})
     if not changes:
         output.say("[green]all rules are as they should be[/]")
     output.say("quotas are set by Kafka's own tool: `refold topics acls --commands | grep kafka-configs`")
 
 
-def _lines(rules: list[AclRule], by_state: dict[str, str]) -> None:
+def _print_acls(rules: list[AclRule], by_state: dict[str, str]) -> None:
     # No table: a narrow terminal would cut the names.
     wide = max((len(_resource(rule.acl)) for rule in rules), default=0)
-    for principal, own in groupby(sorted(rules, key=_order), key=lambda rule: rule.acl.principal):
+    for principal, own in groupby(sorted(rules, key=_sort_key), key=lambda rule: rule.acl.principal):
         output.say(f"[bold]{output.escape(principal)}[/]")
-        for (*_, state), group in groupby(own, key=_order):
+        for (*_, state), group in groupby(own, key=_sort_key):
             same = list(group)
             operations = ", ".join(_operation(rule.acl) for rule in same)
             output.say(f"  {output.escape(_resource(same[0].acl)):<{wide}}  {operations:<34}  {by_state[str(state)]}")
 
 
-def _order(rule: AclRule) -> tuple[str, ...]:
-    return (*_place(rule.acl), rule.state)
+def _sort_key(rule: AclRule) -> tuple[str, ...]:
+    return (*_resource_key(rule.acl), rule.state)
 
 
 def _resource(acl: Acl) -> str:

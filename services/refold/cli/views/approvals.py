@@ -209,7 +209,7 @@ def _escalation(request: ApprovalRequest) -> str:
 
 
 def _print_lines(lines: Iterable[str], colours: Mapping[str, str] = _PLAIN) -> None:
-    for line in _gathered(lines):
+    for line in _with_counted_gaps(lines):
         colour = colours.get(line[:1], "")
         say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
 
@@ -249,7 +249,7 @@ def diff(before: str, after: str) -> list[str]:
     return list(difflib.unified_diff(readable(before), readable(after), "proposed", "edited", lineterm=""))
 
 
-def _gathered(lines: Iterable[str]) -> Iterator[str]:
+def _with_counted_gaps(lines: Iterable[str]) -> Iterator[str]:
     """Replace each long series of empty lines by its count."""
     for line, run in groupby(lines):
         count = sum(1 for _ in run)

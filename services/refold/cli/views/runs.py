@@ -419,12 +419,12 @@ def print_family(run: RunShown) -> None:
     say(f"  {counted(len(below), 'run')} below it: {totals}")
     drawn = below if len(below) <= MOST_DRAWN else [row for row in below if not row.over][:MOST_DRAWN]
     for row in drawn:
-        say(_relative(row, depth_of(row.run_id) - depth_of(run.run_id)))
+        say(_family_line(row, depth_of(row.run_id) - depth_of(run.run_id)))
     if len(drawn) < len(below):
         say(f"  [dim]{len(below) - len(drawn)} more: refold run list --json[/]")
 
 
-def _relative(run: RunRow, depth: int) -> str:
+def _family_line(run: RunRow, depth: int) -> str:
     waits = [f"refold approval show {asked_about(name)}" for name in run.approvals]
     why = f"  [bold yellow]{escape(waits[0])}[/]" if waits and not run.over else ""
     return f"  {'  ' * depth}[bold]{escape(run.run_id)}[/]  {escape(run.agent or '?')}  {styled(run.status)}{why}"

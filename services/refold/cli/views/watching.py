@@ -24,16 +24,16 @@ def event_line(row: RunEvent | HoldChange, *, limit: int = CUT) -> str:
     """Markup line for an event or a hold; `limit` 0 shows values in full."""
     if isinstance(row, HoldChange):
         return f"{styled(row.status)} {escape(row.hold.message) if row.hold else ''}"
-    values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _texts(row).items())
+    values = " ".join(f"[dim]{name}=[/]{escape(text, limit)}" for name, text in _shown_values(row).items())
     place = f"{row.partition}/{row.offset}" if row.offset >= 0 else "fork"
     return f"[dim]{row.seq:>4} {moment(row.at_ms)} {place:>8}[/]  [bold]{row.type:<18}[/] {values}"
 
 
 def is_cut(row: RunEvent) -> bool:
-    return any(len(text) > CUT for text in _texts(row).values())
+    return any(len(text) > CUT for text in _shown_values(row).values())
 
 
-def _texts(row: RunEvent) -> dict[str, str]:
+def _shown_values(row: RunEvent) -> dict[str, str]:
     cause = row.cause
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

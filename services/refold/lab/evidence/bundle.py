@@ -208,7 +208,7 @@ def read(file: BinaryIO) -> Iterator[Line | Hole]:
             if number == due and before != _UNKNOWN and _seal(before, body) != seal:
                 yield Hole("changed", number, "the line, or the one before it, has other bytes than were sealed")
             else:
-                yield _parsed(number, begins[2].decode(), body)
+                yield _parsed_line(number, begins[2].decode(), body)
             due = number + 1
     yield from (Hole("removed", number, "the line is not there") for number in sorted(missing))
     yield Line(due, END, {})
@@ -223,7 +223,7 @@ def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
         yield whole
 
 
-def _parsed(number: int, kind: str, body: bytes) -> Line | Hole:
+def _parsed_line(number: int, kind: str, body: bytes) -> Line | Hole:
     try:
         return Line(number, kind, canonical.parse(body, containers=canonical.MAX_CONTAINERS))
     except MalformedError as error:

@@ -77,9 +77,9 @@ def text_digest(text: str) -> str:
 
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, authorities: Authorities) -> Hole | Decision:
     """Return the decision in an event if people made it on exactly this question, else a hole."""
-    outcome = _decided(before, event, authorities.at(at_ms))
+    outcome = _verified_decision(before, event, authorities.at(at_ms))
     if isinstance(outcome, Hole):  # the clock of a writer to the catalog may be ahead
-        outcome = _decided(before, event, authorities.at(at_ms + SKEW_MS))
+        outcome = _verified_decision(before, event, authorities.at(at_ms + SKEW_MS))
     if isinstance(outcome, Hole):
         return outcome
     call, home = before.call_id(event.step), authorities.platform.partition("/")[0]
@@ -90,13 +90,13 @@ def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, autho
     return outcome
 
 
-def _decided(before: RunState, event: events.ApprovalDecided, catalog: Catalog) -> Hole | Decision:
+def _verified_decision(before: RunState, event: events.ApprovalDecided, catalog: Catalog) -> Hole | Decision:
     call = before.call_id(event.step)
     try:
         signed = Decision.parse(signature.verified(event.token, catalog.keys, use="decision"))
     except (UnauthorisedError, MalformedError) as error:
         return Hole("signature", 0, f"the decision on {call} is not signed by a key of the catalog: {error.message}")
-    if part := _other(before, event, signed):
+    if part := _differing_part(before, event, signed):
         return Hole("decision", 0, f"the decision on {call} has another {part}")
     refused = unfounded(signed, catalog)
     args = event.args or before.call(event.step).args
@@ -115,7 +115,7 @@ def not_let_out(order: ToolRequest) -> str:
     return refused.message if refused and not refused.stale else ""
 
 
-def _other(before: RunState, event: events.ApprovalDecided, signed: Decision) -> str:
+def _differing_part(before: RunState, event: events.ApprovalDecided, signed: Decision) -> str:
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"

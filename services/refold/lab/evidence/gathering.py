@@ -55,11 +55,11 @@ def claims_of(reader: LogReader, runs: Collection[Run], call: str = "") -> list[
         with suppress(NotFoundError):  # a pool that is in memory has no topic
             many = reader.partitions(topic)
             for partition in sorted({home(run, many) for run in chains.values()}):
-                claims += _counting(reader.scan(topic, partition), chains)
+                claims += _valid_claims(reader.scan(topic, partition), chains)
     return claims
 
 
-def _counting(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
+def _valid_claims(records: Iterable[Record], chains: Mapping[bytes, RunId]) -> list[Record]:
     links, claims = defaultdict[bytes, ClaimChain](ClaimChain), dict[tuple[bytes, str], Record]()
     for record in records:
         name = (record.key or b"").rpartition(b"/")[0]
@@ -100,7 +100,7 @@ def bundle_of(
         claim = codec.decode(ToolClaim, record.value or b"")
         claims.setdefault(parse_call_id(claim.call_id)[0], []).append(record)
     for name, (run, until) in sorted(runs.items()):
-        whole = [*_accepted(run, until)]
+        whole = [*_records_until(run, until)]
         records = [redaction.without_values(record, rules) for record in whole] if rules else whole
         hidden |= {record.key or b"" for record, before in zip(records, whole, strict=True) if record is not before}
         parts.append(bundle.BundledRun(name, records, claims.get(name, ())))
@@ -108,7 +108,7 @@ def bundle_of(
     return bundle.Bundle(about, parts, catalog, sorted(trust), list(rules), redacted=frozenset(hidden))
 
 
-def _accepted(run: Run, until: int) -> Iterator[Record]:
+def _records_until(run: Run, until: int) -> Iterator[Record]:
     for judged in run.records:
         if judged.entry is None or 0 < until < judged.entry.seq:
             return
@@ -153,7 +153,7 @@ def runs_in(file: BinaryIO) -> dict[str, Run]:
         if isinstance(line, bundle.Hole):
             raise MalformedError(f"line {line.record} of the bundle: {line.what}", hint=_VERIFY)
         if line.kind == bundle.ENTRY:
-            _append(runs, line)
+            _append_entry(runs, line)
         elif line.kind == bundle.HEADER:
             lines = bundle.contents_of(line).first[-1]
         elif line.kind == bundle.END and line.n != lines:
@@ -161,7 +161,7 @@ def runs_in(file: BinaryIO) -> dict[str, Run]:
     return runs
 
 
-def _append(runs: dict[str, Run], line: bundle.Line) -> None:
+def _append_entry(runs: dict[str, Run], line: bundle.Line) -> None:
     record = bundle.bundled_record(line)
     parts, entry = parse_log_key(record.key), codec.decode(Entry, record.value or b"")
     hidden = line.content.get("redacted") is True

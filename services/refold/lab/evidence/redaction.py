@@ -30,7 +30,7 @@ def rules_of(text: str) -> tuple[str, ...]:
 def without_values(record: Record, rules: Collection[str]) -> Record:
     """Return an entry's record with its values redacted; the same record if there are none."""
     entry = codec.decode(Entry, record.value or b"")
-    redacted = [_without(event, rules) for event in entry.events]
+    redacted = [_redacted_event(event, rules) for event in entry.events]
     if redacted == entry.events:
         return record
     return record._replace(value=codec.encode(dataclasses.replace(entry, events=redacted)))
@@ -38,23 +38,23 @@ def without_values(record: Record, rules: Collection[str]) -> Record:
 
 def is_redacted(entry: Entry, rules: Collection[str]) -> bool:
     """True if the rules have replaced values, and none is left."""
-    redacted = [_without(event, rules) for event in entry.events]
+    redacted = [_redacted_event(event, rules) for event in entry.events]
     values = (getattr(event, name, "") for event in entry.events for name, rule in _FIELDS.items() if rule in rules)
     hidden = any(map(is_pointer, values)) or any(is_hidden(event, rules) for event in entry.events)
     return redacted == entry.events and hidden
 
 
 def is_hidden(event: Event, rules: Collection[str]) -> bool:
-    return _in_token(event, rules) and is_pointer(getattr(event, "token", ""))
+    return _has_values_in_token(event, rules) and is_pointer(getattr(event, "token", ""))
 
 
-def _in_token(event: Event, rules: Collection[str]) -> bool:
+def _has_values_in_token(event: Event, rules: Collection[str]) -> bool:
     return isinstance(event, events.ApprovalDecided) and _IN_TOKEN.get(event.verdict) in rules
 
 
-def _without(event: Event, rules: Collection[str]) -> Event:
+def _redacted_event(event: Event, rules: Collection[str]) -> Event:
     names = [name for name, rule in _FIELDS.items() if rule in rules]
-    if _in_token(event, rules):
+    if _has_values_in_token(event, rules):
         names.append("token")
     texts = {name: text for name in names if (text := getattr(event, name, "")) and not is_pointer(text)}
     if not texts:

@@ -22,7 +22,7 @@ from refold.core.wire.blobs import is_pointer
 from refold.core.wire.schemas import registered
 from refold.engine.ports.log import Record
 from refold.lab.evidence import bundle
-from refold.lab.evidence.bundle import Hole, Line, read
+from refold.lab.evidence.bundle import CATALOGUED, CLAIMED, END, ENTRY, SCHEMA, Hole, Line, read
 from refold.lab.evidence.decisions import Authorities, PeopleDecided, not_let_out, recounted, text_digest
 from refold.lab.evidence.redaction import is_hidden, is_redacted
 
@@ -109,9 +109,9 @@ class _BundleCheck:
         self._heads: dict[str, Head] = {}
         self._reported: dict[tuple[str, str], str] = {}
         """Parents' records of their children: input and outcome."""
-        self._begin(RunId(""))
+        self._begin_run(RunId(""))
 
-    def _begin(self, run: RunId) -> None:
+    def _begin_run(self, run: RunId) -> None:
         self._run, self._state, self._last = run, RunState(run), 0
         self._entries, self._redacted = 0, list[int]()
         self._links: dict[str, tuple[str, ...]] = {}
@@ -121,11 +121,11 @@ class _BundleCheck:
         if self._newer:
             return
         if isinstance(line, Hole):
-            yield self._damaged(line)
+            yield self._located_hole(line)
             return
-        (kind, run), seq = self._place(line.n), self._seq_of(line)
+        (kind, run), seq = self._kind_and_run(line.n), self._seq_of(line)
         try:
-            for hole in self._end(line.n) if line.kind == bundle.END else self._checked(line, kind):
+            for hole in self._check_end(line.n) if line.kind == END else self._check_line(line, kind):
                 yield hole._replace(record=hole.record or line.n, run_id=hole.run_id or run, seq=hole.seq or seq)
         # Made-up events can raise any of these; a traceback would end the verification.
         except (AssertionError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
@@ -180,13 +180,13 @@ class _BundleCheck:
             reason = f"the catalog ends with number {self.last[0]}, and not with {self._expected} as expected"
             yield _hole("cut", reason)
 
-    def _concerns(self, seq: int, event: events.Event) -> bool:
+    def _is_subject(self, seq: int, event: events.Event) -> bool:
         about, names = self.contents.about if self.contents else "", {self._run, f"{self._run}/{seq}"}
         if isinstance(event, events.ApprovalRequested) and "~" in about:  # or a beginning of its question's id
             return approval_id(self._state.call_id(event.step), event.question).startswith(about)
         return bool(about) and about in {*names, getattr(event, "key", "")}
 
-    def _checked(self, line: Line, kind: str) -> Iterator[Hole]:
+    def _check_line(self, line: Line, kind: str) -> Iterator[Hole]:
         self._mark_missing_before(line.n)
         self._next = max(self._next, line.n + 1)
         self.records += 1
@@ -195,39 +195,39 @@ class _BundleCheck:
             self._forked = bool(self.contents.fork)
         elif self.contents and kind != line.kind:
             yield _hole("foreign" if kind else "more", f"a line of kind {line.kind} stands here")
-        elif line.kind == bundle.SCHEMA:
-            yield from self._schema(line)
-        elif line.kind in (bundle.CATALOGUED, bundle.ENTRY, bundle.CLAIMED):
-            yield from self._record(bundle.bundled_record(line), line)
+        elif line.kind == SCHEMA:
+            yield from self._check_schema(line)
+        elif line.kind in (CATALOGUED, ENTRY, CLAIMED):
+            yield from self._check_record(bundle.bundled_record(line), line)
         else:
             raise FoldError(f"lines of kind {line.kind} are of a newer version")
 
-    def _record(self, record: Record, line: Line) -> Iterator[Hole]:
+    def _check_record(self, record: Record, line: Line) -> Iterator[Hole]:
         number = int.from_bytes((record.value or b"")[1 : codec.FRAME_BYTES])
-        if number not in self._schemas and bundle.SCHEMA not in self._broken:
+        if number not in self._schemas and SCHEMA not in self._broken:
             yield _hole("removed", f"the bundle lacks schema {number}, which this record has")
         if record.offset < 0 and not self._forked:
             yield _hole("foreign", "the record is in no topic, as one of a fork, and the bundle is that of none")
-        check = {bundle.CATALOGUED: self._catalogued, bundle.ENTRY: self._entry, bundle.CLAIMED: self._claim}[line.kind]
+        check = {CATALOGUED: self._check_catalog_entry, ENTRY: self._check_entry, CLAIMED: self._check_claim}[line.kind]
         yield from check(record, line)
 
-    def _place(self, number: int) -> tuple[str, str]:
+    def _kind_and_run(self, number: int) -> tuple[str, str]:
         return self.contents.place(number) if self.contents else ("", "")
 
     def _head(self, run: str) -> Head:
         return self._heads.get(run, Head())
 
     def _seq_of(self, line: Line) -> int:
-        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == bundle.ENTRY else None
+        parts = parse_log_key(str(line.content.get("key")).encode()) if line.kind == ENTRY else None
         return parts[1] if parts else 0
 
     def _mark_torn(self, kind: str, run: str) -> None:
-        part = run if kind == bundle.ENTRY else f"{kind} {run}".strip()
+        part = run if kind == ENTRY else f"{kind} {run}".strip()
         self._torn.add(part)
         self._broken.add(part)
 
-    def _damaged(self, hole: Hole) -> Hole:
-        kind, run = self._place(hole.record)
+    def _located_hole(self, hole: Hole) -> Hole:
+        kind, run = self._kind_and_run(hole.record)
         if hole.kind != "removed":  # missing lines are reported last: they may still come
             self._mark_missing_before(hole.record + 1)
             self._mark_torn(kind, run)
@@ -235,13 +235,13 @@ class _BundleCheck:
 
     def _mark_missing_before(self, number: int) -> None:
         for missing in range(self._next, min(number, self._next + MOST_PASSED)):
-            kind, run = self._place(missing)
-            if kind == bundle.ENTRY and run not in self._torn:
+            kind, run = self._kind_and_run(missing)
+            if kind == ENTRY and run not in self._torn:
                 self._due[missing] = self._head(run).seq + 1
             self._mark_torn(kind, run)
         self._next = max(self._next, number)
 
-    def _schema(self, line: Line) -> Iterator[Hole]:
+    def _check_schema(self, line: Line) -> Iterator[Hole]:
         number, subject, schema = (line.content.get(name) for name in ("id", "subject", "schema"))
         if type(number) is not int or (expected := registered()[0].get(number)) is None:
             raise FoldError(f"schema {number} is of a newer version")
@@ -249,39 +249,39 @@ class _BundleCheck:
         if expected != (subject, schema):
             yield _hole("changed", f"schema {number} is other than the one with this id")
 
-    def _catalogued(self, record: Record, line: Line) -> Iterator[Hole]:
+    def _check_catalog_entry(self, record: Record, line: Line) -> Iterator[Hole]:
         entry = codec.decode(CatalogEntry, record.value or b"")
         self.counts["unsigned"] += not self.authorities.trust
         if self.authorities.trust and (why := self.authorities.add(entry, record.key or b"", record.value or b"")):
             yield _hole("signature", f"the catalog's entry {entry.name[:200]} does not count: {why}")
-        if entry.counter != self._counter + 1 and bundle.CATALOGUED not in self._broken:
+        if entry.counter != self._counter + 1 and CATALOGUED not in self._broken:
             kind = "removed" if entry.counter > self._counter else "moved"
             yield _hole(kind, f"number {entry.counter} of the catalog, {entry.name[:200]}, follows {self._counter}")
         self._counter, self.last = entry.counter, (entry.counter, entry.at_ms)
 
-    def _entry(self, record: Record, line: Line) -> Iterator[Hole]:
-        parts, listed = parse_log_key(record.key), self._place(line.n)[1]
+    def _check_entry(self, record: Record, line: Line) -> Iterator[Hole]:
+        parts, listed = parse_log_key(record.key), self._kind_and_run(line.n)[1]
         if parts is None or (self.contents and parts[0] != listed):
             due = self._head(listed).seq + 1
-            self._mark_torn(bundle.ENTRY, listed)
+            self._mark_torn(ENTRY, listed)
             yield Hole("foreign", 0, f"{listed}: the record has the key {line.content['key'][:300]}", listed, due)
             return
         (run, seq, name), hidden = parts, line.content.get("redacted") is True
         if run != self._run:
-            yield from self._leave()
-            self._begin(run)
+            yield from self._finish_run()
+            self._begin_run(run)
         self._entries += 1
         self._redacted += [seq] * hidden
         self._rules = self.contents.redacted if hidden and self.contents else []
-        head, parsed = self._head(run), self._read(record, name, hidden=hidden)
+        head, parsed = self._head(run), self._read_entry(record, name, hidden=hidden)
         if parsed is None or (parsed.entry.run_id, parsed.entry.seq) != (run, seq):
             self._heads[run] = Head(name, max(seq, head.seq))
-            self._mark_torn(bundle.ENTRY, run)
+            self._mark_torn(ENTRY, run)
             yield _hole("changed", f"{run}: event {seq} has other bytes than its key names, or is not redacted")
             return
-        yield from self._link(parsed, line.n)
+        yield from self._check_chain(parsed, line.n)
 
-    def _link(self, record: LogRecord, number: int) -> Iterator[Hole]:
+    def _check_chain(self, record: LogRecord, number: int) -> Iterator[Hole]:
         entry, run = record.entry, record.entry.run_id
         if not chain.extends(self._head(run), entry) and run not in self._torn:
             self._broken.add(run)
@@ -291,9 +291,9 @@ class _BundleCheck:
         if entry.actor == bundle.FORKED_BY and not self._forked:
             yield _hole("foreign", f"{run}: a fork has written event {entry.seq}, and the bundle is that of none")
         if run not in self._broken:
-            yield from self._fold(record, number)
+            yield from self._fold_entry(record, number)
 
-    def _read(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
+    def _read_entry(self, record: Record, name: EntryId, *, hidden: bool) -> LogRecord | None:
         """Return the entry in a record if its bytes match its key or are redacted. **Raises** FoldError."""
         parsed = chain.read(record.key, record.value)
         if isinstance(parsed, Unreadable):
@@ -303,7 +303,7 @@ class _BundleCheck:
             return LogRecord(name, entry) if is_redacted(entry, self._rules) else None
         return parsed if isinstance(parsed, LogRecord) else None
 
-    def _fold(self, record: LogRecord, number: int) -> Iterator[Hole]:
+    def _fold_entry(self, record: LogRecord, number: int) -> Iterator[Hole]:
         (_, entry), before, settled = record, self._state, set[int]()
         try:
             self._state, self._last = evolve(before, entry, record.id), number
@@ -312,11 +312,11 @@ class _BundleCheck:
             yield _hole("changed", error.message)
             return
         for seq, event in enumerate(entry.events, entry.seq):
-            self._concerned = self._concerned or self._concerns(seq, event)
+            self._concerned = self._concerned or self._is_subject(seq, event)
             if isinstance(event, events.ApprovalDecided | events.CallJudged | events.CallRenewed):
                 settled.add(event.step)
             if isinstance(event, events.ApprovalDecided) and event.verdict != "expire":
-                yield from (hole._replace(seq=seq) for hole in self._decided(before, event, seq))
+                yield from (hole._replace(seq=seq) for hole in self._check_decision(before, event, seq))
             elif isinstance(event, events.CallDispatched):
                 pending = event.step not in settled and _waits_for_people(before, event.step)
                 if why := "those who were asked have not decided" if pending else self._not_let_out(event, entry.at_ms):
@@ -327,13 +327,13 @@ class _BundleCheck:
         assert isinstance(order, ToolRequest), "it orders the call"
         return not_let_out(order) if order.decision in self._good and not is_pointer(order.args) else ""
 
-    def _decided(self, before: RunState, event: events.ApprovalDecided, seq: int) -> Iterator[Hole]:
+    def _check_decision(self, before: RunState, event: events.ApprovalDecided, seq: int) -> Iterator[Hole]:
         call, keys = before.call_id(event.step), list[str]()
         if is_hidden(event, self._rules):
             self.counts["hidden"] += 1
         elif not event.token or is_pointer(event.token):
             yield _hole("signature", f"{call} is decided, and nobody has signed it")
-        elif not self.authorities.trust or bundle.CATALOGUED in self._broken:
+        elif not self.authorities.trust or CATALOGUED in self._broken:
             self.counts["unchecked"] += 1
         elif isinstance(result := recounted(before, event, self._state.at_ms, self.authorities), Hole):
             yield result
@@ -344,7 +344,7 @@ class _BundleCheck:
         facts = call, before.call(event.step).tool, event.verdict, event.actors
         self.decisions.append(PeopleDecided(before.run_id, seq, *facts, keys, bool(keys)))
 
-    def _claim(self, record: Record, line: Line) -> Iterator[Hole]:
+    def _check_claim(self, record: Record, line: Line) -> Iterator[Hole]:
         claim = codec.decode(ToolClaim, record.value or b"")
         (run, seq), links = parse_call_id(claim.call_id), self._links.get(claim.chain, ())
         step = self._state.step_of(seq) if run not in self._broken else None
@@ -353,11 +353,11 @@ class _BundleCheck:
         self._links[claim.chain] = (*links, claim.claim_id)
         if record.key != f"{claim.chain}/{claim.claim_id}".encode() or run != self._run or claim.key not in {"", *keys}:
             yield _hole("claim", f"the claim of {claim.call_id} is of another effect than its key or its run has")
-        elif claim.prev and claim.prev not in links and f"{bundle.CLAIMED} {run}" not in self._broken:
+        elif claim.prev and claim.prev not in links and f"{CLAIMED} {run}" not in self._broken:
             yield _hole("claim", f"the claim of {claim.call_id} follows {claim.prev}, which is not there")
 
-    def _end(self, lines: int) -> Iterator[Hole]:
-        yield from self._leave()
+    def _check_end(self, lines: int) -> Iterator[Hole]:
+        yield from self._finish_run()
         contents = self.contents
         if contents is not None and lines < contents.first[-1]:
             self._mark_missing_before(contents.first[-1])
@@ -365,7 +365,7 @@ class _BundleCheck:
             text = f"cut off: {contents.first[-1] - lines} lines are missing, the first is of {run or kind}"
             yield Hole("cut", lines, text, run, self._due.get(lines, 0))
 
-    def _leave(self) -> Iterator[Hole]:
+    def _finish_run(self) -> Iterator[Hole]:
         state, run, head = self._state, self._run, self._head(self._run)
         if not run:
             return

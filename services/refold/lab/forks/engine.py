@@ -210,26 +210,26 @@ class Fork:
         facts = replace(app.facts(), windows=())  # the use of windows by other runs is unknown here
         edits: dict[tuple[str, int], str] = {(run, step): args for step, args in changes.edits.items()}
         rules = Rules(app=facts, authority=self._authority)
-        self._runner = Runner(app, rules, self._state, bounds=around.bounds, values=around.values, edits=edits)
+        self._runner = Runner(app, rules, self._state_of, bounds=around.bounds, values=around.values, edits=edits)
         self.rules = self._runner.rules
         for recorded in family.values():
-            self._restore(recorded)
-        self._check(source)
+            self._copy_prefix(recorded)
+        self._check_changes(source)
 
     # Where it begins
 
-    def _restore(self, source: RecordedRun) -> None:
+    def _copy_prefix(self, source: RecordedRun) -> None:
         # A family is cut at one place of the log, so that its runs agree on the messages between them.
         prefix = [row for row in source.entries if row[0] < self.since]
         if not prefix:
             return
-        line = self._add(source.run_id, source, copied=len(prefix))
+        line = self._add_run(source.run_id, source, copied=len(prefix))
         for row in prefix:
             line.forked.take(*row)
         line.adopt(None, self.since)
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
-    def _add(self, run: RunId, source: RecordedRun | None, *, copied: int = 0) -> ForkedRun:
+    def _add_run(self, run: RunId, source: RecordedRun | None, *, copied: int = 0) -> ForkedRun:
         line = self.lines[run] = ForkedRun(RecordedRun.empty(run), source, copied)
         if source is not None:
             # Messages of a parent that is in the fork come from the fork, not from the record.
@@ -237,7 +237,7 @@ class Fork:
             line.outside.extend(sorted((cue for cue in cues if cue.place >= self.since), key=lambda cue: cue.place))
         return line
 
-    def _check(self, source: RecordedRun) -> None:
+    def _check_changes(self, source: RecordedRun) -> None:
         line = self.lines.get(self.root)
         state = line.state if line else RunState(self.root)
         if self.changes.input and line is not None:
@@ -264,14 +264,14 @@ class Fork:
         self._send_copied()
         try:
             if self.root not in self.lines:
-                self._begin(self.family[self.root])
+                self._begin_anew(self.family[self.root])
             else:
-                self._join(self.lines[self.root])
+                self._replay_kept(self.lines[self.root])
             while not self.unanswered:
-                if (due := self._next()) is not None:
-                    self._feed(*due)
-                elif (halted := self._halted()) is not None:  # nothing else gives its code a turn
-                    self._take(halted, [])
+                if (due := self._next_input()) is not None:
+                    self._apply_answer(*due)
+                elif (halted := self._halted_run()) is not None:  # nothing else gives its code a turn
+                    self._write_entry(halted, [])
                 else:
                     break
         finally:
@@ -288,11 +288,11 @@ class Fork:
         for source in self.family.values():
             for place, entry, _ in source.entries:
                 if place < self.since:
-                    self._send(self.lines[source.run_id], entry, entry.at_ms, copied=True)
+                    self._send_messages(self.lines[source.run_id], entry, entry.at_ms, copied=True)
 
-    def _begin(self, source: RecordedRun) -> None:
+    def _begin_anew(self, source: RecordedRun) -> None:
         (_, first, _), draft = source.entries[0], self.changes.policy
-        line, begun = self._add(self.root, source), list[Event]()
+        line, begun = self._add_run(self.root, source), list[Event]()
         for event in first.events:
             if isinstance(event, events.RunRequested):
                 policy = draft.digest if draft else event.policy
@@ -304,9 +304,9 @@ class Fork:
             elif isinstance(event, events.RunPaused):
                 begun.append(event)
         self.now_ms = first.at_ms
-        self._take(line, begun, halt=first.held)
+        self._write_entry(line, begun, halt=first.held)
 
-    def _join(self, line: ForkedRun) -> None:
+    def _replay_kept(self, line: ForkedRun) -> None:
         """Replay the history with today's code, after a migration if the version differs."""
         state = line.state
         if state.over or state.request is None or state.status == "pending":
@@ -314,11 +314,11 @@ class Fork:
         name = state.request.agent
         own, newest = self.app.agent_of(name, state.version), self.app.agents.get(name)
         if newest and state.version and (own is None or own.needs(state.version)):
-            self._take(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], halt=True)
+            self._write_entry(line, [events.RunMigrated(newest.version, ACTOR, self.app.manifest(name))], halt=True)
         if not state.unseen and not state.paused and not state.mail.behind:
             self._runner.react(line.state, [], self.now_ms, verify=True)
 
-    def _halted(self) -> ForkedRun | None:
+    def _halted_run(self) -> ForkedRun | None:
         """A run whose code was halted in the record, and was not tried since."""
         for line in self.lines.values():
             state, tried = line.state, (line.state.run_id, line.state.head.seq)
@@ -329,26 +329,26 @@ class Fork:
 
     # Next inputs
 
-    def _next(self) -> tuple[ForkedRun, _Answer] | None:
+    def _next_input(self) -> tuple[ForkedRun, _Answer] | None:
         """Input that is due first; unanswered steps go to `unanswered`."""
-        due = [(line, answer) for line in self.lines.values() for answer in self._answers(line)]
+        due = [(line, answer) for line in self.lines.values() for answer in self._answers_of_run(line)]
         due += [(self.lines[self.root], message) for message in self._messages]
         if self.unanswered or not due:
             return None
         # By time and place alone: contents have no order.
         line, answer = min(due, key=lambda pair: pair[1][:2])
         if answer.cue is None or answer.cue.at_ms < answer.due_ms:  # else its planner has taken it before the deadline
-            return self._overdue(max(answer.due_ms, self.now_ms)) or (line, answer)
+            return self._overdue_run(max(answer.due_ms, self.now_ms)) or (line, answer)
         return line, answer
 
-    def _overdue(self, now: int) -> tuple[ForkedRun, _Answer] | None:
+    def _overdue_run(self, now: int) -> tuple[ForkedRun, _Answer] | None:
         for line in self.lines.values():
             state = line.state
             if not (state.over or state.paused) and 0 < state.deadline_ms < now:
                 return line, _Answer(state.deadline_ms, LAST, 0, None)
         return None
 
-    def _answers(self, line: ForkedRun) -> Iterator[_Answer]:
+    def _answers_of_run(self, line: ForkedRun) -> Iterator[_Answer]:
         if line.outside:
             cue = line.outside[0]
             yield _Answer(cue.at_ms, cue.place, 0, cue)
@@ -373,7 +373,7 @@ class Fork:
         if cue is not None:
             return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
         if opened.phase == "dispatched":
-            return self._instead(line, step)
+            return self._substitute(line, step)
         return self._timer(line, step, opened)
 
     def _timer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
@@ -394,7 +394,7 @@ class Fork:
         of_root = opened.phase == "dispatched" and state.run_id == self.root
         return self.changes.results.get(step) if of_root else None
 
-    def _instead(self, line: ForkedRun, step: int) -> _Answer | None:
+    def _substitute(self, line: ForkedRun, step: int) -> _Answer | None:
         """Answer to an unrecorded call: a stub, or a `pure` run in this process."""
         if line.left(step, "dispatched") and not line.waits_still(step):
             return None
@@ -427,31 +427,31 @@ class Fork:
 
     # Effects of an input
 
-    def _feed(self, line: ForkedRun, answer: _Answer) -> None:
+    def _apply_answer(self, line: ForkedRun, answer: _Answer) -> None:
         self.now_ms = max(self.now_ms, answer.due_ms)
         (_, _, step, body), cue = answer, answer.cue
         if isinstance(body, FamilyMessage):
             self._messages.remove(answer)
-            self._receive(body)
+            self._receive_message(body)
             return
-        self._judge_as(line, cue)
+        self._follow_judgements(line, cue)
         if step == 0:
-            verdict = self._of_run(line, cue)
+            verdict = self._events_of_run_input(line, cue)
         else:
             queue = line.cues.get(step)
             while cue is not None and queue and queue.popleft() is not cue:
                 continue
-            verdict = self._of_step(line, answer)
+            verdict = self._events_of_answer(line, answer)
         if verdict is not None:
-            self._take(line, verdict, halt=cue is not None and cue.stalled)
+            self._write_entry(line, verdict, halt=cue is not None and cue.stalled)
         elif cue is None and step:  # time, or a stub, that the run does not heed as it is now
             self._without_effect.add(_attempt_of(line, step))
 
-    def _judge_as(self, line: ForkedRun, cue: Cue | None) -> None:
+    def _follow_judgements(self, line: ForkedRun, cue: Cue | None) -> None:
         judged = {line.step_of(number): judged for number, judged in cue.judged.items()} if cue else {}
         self._authority.follow(judged, asks_nobody=cue is not None and cue.asks_nobody)
 
-    def _of_run(self, line: ForkedRun, cue: Cue | None) -> list[Event] | None:
+    def _events_of_run_input(self, line: ForkedRun, cue: Cue | None) -> list[Event] | None:
         if cue is None:  # its deadline
             return self._decide(line, Due(line.state.run_id, 0, 0))
         line.outside.popleft()
@@ -462,13 +462,13 @@ class Fork:
         if isinstance(event, events.LateResultRecorded):
             step = line.step_of(event.step)
             return self._decide(line, result_for(state, step, cue, at_most=event.attempt)) if step else None
-        return None if state.over else self._outside(line, cue)
+        return None if state.over else self._events_from_outside(line, cue)
 
     def _decide(self, line: ForkedRun, message: Input, sent: RequestedAt | None = None) -> list[Event] | None:
         ruling = self._runner.decide(line.state, message, self.now_ms, sent=sent)
         return ruling if isinstance(ruling, list) else None
 
-    def _of_step(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
+    def _events_of_answer(self, line: ForkedRun, answer: _Answer) -> list[Event] | None:
         state, step, body = line.state, answer.step, answer.body
         opened = state.open[step]
         if answer.cue is not None:
@@ -477,7 +477,7 @@ class Fork:
         if isinstance(body, PeopleSaid):
             self.answered["decided"] += 1
             self.used.add(state.call_id(step))
-            return self._people(line, step, body)
+            return self._events_of_decision(line, step, body)
         if isinstance(body, str):
             own = step in self.changes.results and state.run_id == self.root
             self.answered["given" if own else "stub"] += 1
@@ -497,17 +497,18 @@ class Fork:
         state, event, done = line.state, cue.event, cue.of(events.CallCompleted)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "decided":
             content, verdict = event.args or (done.result if done else ""), cast(Verdict, event.verdict)
-            return self._people(line, step, PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms))
+            answer = PeopleSaid(verdict, event.message, content, event, self.now_ms - cue.at_ms)
+            return self._events_of_decision(line, step, answer)
         if isinstance(event, events.ApprovalDecided) and cue.kind == "reopened":
             return asking.reopened(state, step, self.now_ms, self.rules, why=event.message)
         if isinstance(event, events.CallbackCompleted | events.CallbackFailed):
             return [replace(event, step=step)]
         return self._decide(line, input_for(state, step, cue))
 
-    def _people(self, line: ForkedRun, step: int, answer: PeopleSaid) -> list[Event]:
+    def _events_of_decision(self, line: ForkedRun, step: int, answer: PeopleSaid) -> list[Event]:
         """Events of a decision, as `decide` derives them. **Raises** UsageError if it contradicts the question."""
         state, token = line.state, answer.event.token if answer.event else ""
-        final = _decision(state, step, answer, self.now_ms)
+        final = _decision_of_people(state, step, answer, self.now_ms)
         if answer.event is None and (why := asking.contradiction(state, step, final)):
             raise UsageError(f"{answer.verdict} for {state.call_id(step)}: {why}", hint="approve or reject")
         verdict = asking.accepted(state, step, final, token, now=self.now_ms, rules=self.rules)
@@ -517,37 +518,37 @@ class Fork:
             verdict = verdict + asking.ask_what_came(after, step, self.now_ms, self.rules)
         return verdict
 
-    def _outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
+    def _events_from_outside(self, line: ForkedRun, cue: Cue) -> list[Event] | None:
         state, event = line.state, cue.event
         if isinstance(event, events.RunStarted):
             return self._decide(line, Due(state.run_id, 0, 0))
         if isinstance(event, events.SignalReceived):
-            return self._signal(line, cue, event)
+            return self._events_of_signal(line, cue, event)
         if isinstance(event, events.RunUnpaused):
             return pausing.go_on(state, event, self.now_ms, self.rules) if state.paused else None
-        if isinstance(event, events.RunMigrated) and self._migrates(state, event):
+        if isinstance(event, events.RunMigrated) and self._is_migration(state, event):
             self._runner.forget(state.run_id)
             return [event]
         if isinstance(event, events.RunPaused | events.RunAnnotated | events.RunCancelled | events.RunFailed):
             return [event]
         return [] if state.unseen else None  # the code was held, and had its turn here
 
-    def _signal(self, line: ForkedRun, cue: Cue, event: events.SignalReceived) -> list[Event] | None:
+    def _events_of_signal(self, line: ForkedRun, cue: Cue, event: events.SignalReceived) -> list[Event] | None:
         run, sent_ms = line.state.run_id, event.sent_ms or (0 if cue.of(events.WaitEnded) else cue.at_ms)
         signal = RunSignal(run, event.signal_id, "signal", event.data, event.actor, name=event.name)
         return self._decide(line, signal, RequestedAt(sent_ms))
 
-    def _migrates(self, state: RunState, event: events.RunMigrated) -> bool:
+    def _is_migration(self, state: RunState, event: events.RunMigrated) -> bool:
         """True for an operator's migration to a version that this app has."""
         agent = self.app.agent_of(state.request.agent, event.version) if state.request and event.actor else None
         return agent is not None and not agent.needs(event.version)
 
     # Other runs of the family
 
-    def _send(self, line: ForkedRun, entry: Entry, now: int, *, copied: bool = False) -> None:
+    def _send_messages(self, line: ForkedRun, entry: Entry, now: int, *, copied: bool = False) -> None:
         for message in family_messages(line.state, entry):
             if not (copied and self._is_delivered(message)):
-                self._messages.append(_Answer(*self._when(line, message, now), 0, message))
+                self._messages.append(_Answer(*self._due_of_message(line, message, now), 0, message))
 
     def _is_delivered(self, message: FamilyMessage) -> bool:
         """True if another run's history has the effect of a kept entry already, or needs none."""
@@ -558,23 +559,23 @@ class Fork:
             return True
         return isinstance(message, ChildEnded) and message.step not in line.state.open
 
-    def _when(self, line: ForkedRun, message: FamilyMessage, now: int) -> tuple[int, int]:
+    def _due_of_message(self, line: ForkedRun, message: FamilyMessage, now: int) -> tuple[int, int]:
         if isinstance(message, Start):
-            return self._when_started(line, message.request.run_id, now)
+            return self._due_of_start(line, message.request.run_id, now)
         other = self.lines.get(message.run_id)
         if other is None or line.source is None:
             return now, LAST
         if isinstance(message, ChildEnded):
             cue = next((cue for cue in other.cues.get(message.step, ()) if cue.kind == "child"), None)
             return (now + max(0, cue.at_ms - line.source.state.at_ms), cue.place) if cue else (now, LAST)
-        cue = self._nearest(other, now)
+        cue = self._nearest_message(other, now)
         return (cue.at_ms, cue.place) if cue else (now, LAST)
 
-    def _nearest(self, line: ForkedRun, now: int) -> Cue | None:
+    def _nearest_message(self, line: ForkedRun, now: int) -> Cue | None:
         kin = line.source.kin if line.source else []
         return next((cue for cue in kin if cue.place >= self.since and 0 <= cue.at_ms - now < NEAR_MS), None)
 
-    def _when_started(self, line: ForkedRun, run: RunId, now: int) -> tuple[int, int]:
+    def _due_of_start(self, line: ForkedRun, run: RunId, now: int) -> tuple[int, int]:
         source = self._source_of(run)
         if source is None or line.source is None:
             return now, LAST
@@ -590,7 +591,7 @@ class Fork:
         # Child ids contain the parent's step, which differs in the record: translate it.
         return self.family.get(RunId(f"{parent.source.run_id}.{step}{last.removeprefix(str(_started_in(run)))}"))
 
-    def _receive(self, message: FamilyMessage) -> None:
+    def _receive_message(self, message: FamilyMessage) -> None:
         if isinstance(message, Start):
             self._start_child(message)
             return
@@ -601,7 +602,7 @@ class Fork:
             above, origin = self.lines[message.parent], origin_of(line.state)
             message = replace(message, pause=pause_above(above.state, origin) if origin else None)
         if (verdict := self._decide(line, message)) is not None:
-            self._take(line, verdict)
+            self._write_entry(line, verdict)
 
     def _start_child(self, start: Start) -> None:
         run, origin = start.request.run_id, start.origin
@@ -614,12 +615,12 @@ class Fork:
         if source is None and parent.matched[_started_in(run)][0] is not None:
             return  # its history is gone; its parent's has the end, if it is awaited
         seed = source.request.seed if source else f"{self.family[self.root].request.seed}/{run}"
-        line = self._add(run, source)
+        line = self._add_run(run, source)
         started = self._decide(line, replace(start, seed=seed, pause=pause_above(parent.state, origin)))
         assert started is not None, "a run that is not there begins"
-        self._take(line, started)
+        self._write_entry(line, started)
 
-    def _state(self, run: RunId) -> RunState | None:
+    def _state_of(self, run: RunId) -> RunState | None:
         line = self.lines.get(run)
         return line.state if line else None
 
@@ -632,12 +633,12 @@ class Fork:
 
     # Writing
 
-    def _take(self, line: ForkedRun, verdict: list[Event], *, halt: bool = False) -> None:
+    def _write_entry(self, line: ForkedRun, verdict: list[Event], *, halt: bool = False) -> None:
         self._written += 1
         by = ACTOR, ACTOR.encode() + self._written.to_bytes(12, "big")
         if (written := self._runner.take(line.state, verdict, self.now_ms, by=by, halt=halt)) is not None:
             line.wrote(written, self.since)
-            self._send(line, written.entry, written.entry.at_ms)
+            self._send_messages(line, written.entry, written.entry.at_ms)
 
 
 def _forked_until(source: RecordedRun) -> int:
@@ -654,7 +655,7 @@ def _started_in(run: RunId) -> int:
     return int(run.rpartition(".")[2].partition("_")[0])
 
 
-def _decision(state: RunState, step: int, vote: PeopleSaid, now: int) -> Decision:
+def _decision_of_people(state: RunState, step: int, vote: PeopleSaid, now: int) -> Decision:
     request, event = asking.question_of(state, state.call(step), state.open[step]), vote.event
     if vote.verdict == "edit" and request.args == vote.content:  # others are asked about an edit, and agree to it here
         vote = vote._replace(verdict="approve", content="")

@@ -133,7 +133,7 @@ class RecordedRun:
             elif isinstance(event, events.ApprovalRequested) and event.about == DOUBT:
                 self.doubt = event.policy, event.requirement
         stalled = entry.held and not self.state.paused
-        if (cue := _cue(place, entry, stalled, judged)) is None:
+        if (cue := _cue_of(place, entry, stalled, judged)) is None:
             return
         (self.kin if cue.kind == "kin" else self.cues[cue.step] if cue.step else self.outside).append(cue)
 
@@ -147,13 +147,13 @@ def step_key(step: Step) -> StepKey:
         case events.CallbackCreated():
             return "callback", step.name
         case events.ChildStarted():
-            return "child", step.agent, _short(step.input)
+            return "child", step.agent, _digest_if_large(step.input)
         case events.EventPublished():
-            return "event", step.name, _short(step.data)
+            return "event", step.name, _digest_if_large(step.data)
     return (type(step).__name__,)
 
 
-def _short(text: str) -> str:
+def _digest_if_large(text: str) -> str:
     # A large value may be text on one side and a pointer on the other: equal values must have equal keys.
     return pointer_of(text.encode("utf-8", "surrogatepass")) if is_large(text) and not is_pointer(text) else text
 
@@ -212,7 +212,7 @@ _KINDS: Mapping[type, CueKind] = {
 }
 
 
-def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
+def _cue_of(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement]) -> Cue | None:
     """Input that an entry answers; None for the request of the run."""
     # Bookkeeping of budgets may come first, and does not identify the input.
     facts = [event for event in entry.events if not isinstance(event, _OF_BUDGET)]
@@ -221,7 +221,7 @@ def _cue(place: int, entry: Entry, stalled: bool, judged: Mapping[int, Judgement
     first, step = facts[0], 0
     kind: CueKind = "kin" if _is_of_parent(first, entry.run_id) else "outside"
     if isinstance(first, events.ApprovalDecided):
-        kind, step = _of_question(facts, first), first.step
+        kind, step = _kind_of_ending(facts, first), first.step
     elif isinstance(first, events.LateResultRecorded) and not isinstance(_second(facts), events.CallCompleted):
         kind = "late"
     elif type(first) in _KINDS:
@@ -235,7 +235,7 @@ def _is_of_parent(event: Event, run: RunId) -> bool:
     return isinstance(event, events.RunCancelled) and event.actor != "" and event.actor == parent_of(run)[0]
 
 
-def _of_question(facts: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
+def _kind_of_ending(facts: Sequence[Event], first: events.ApprovalDecided) -> CueKind:
     """Ending of a question: by people, time, a late result or an invalid decision."""
     kind: CueKind = "decided"
     if first.verdict == "expire":

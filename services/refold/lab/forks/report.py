@@ -90,7 +90,7 @@ def forked(
     recorded = {name: RecordedRun.of(rows) for name, rows in family.items()}
     state, agent = recorded[run].state, recorded[run].request.agent
     none = ForkReport(run_id=run, at=at, verdict="raises", agent=agent)
-    none = none.model_copy(update={"status": (state.status, ""), "result": (_result(state), None)})
+    none = none.model_copy(update={"status": (state.status, ""), "result": (_run_result(state), None)})
     fork = Fork(app, recorded, run, at, changes, around)
     try:
         fork.run()
@@ -101,7 +101,7 @@ def forked(
         agreed = _agrees_until(app, recorded[run], at, around) if error.run_id == run else 0
         update = {"verdict": "disagrees", "step": error.step, "fork_at": agreed, "message": f"{where}{error.message}"}
         return none.model_copy(update=update)
-    return _compared(fork, recorded, none)
+    return _comparison(fork, recorded, none)
 
 
 def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) -> int:
@@ -116,17 +116,17 @@ def _agrees_until(app: App, source: RecordedRun, at: int, around: Surroundings) 
     return prefix[agreed - 1][1].last_seq if agreed else 0
 
 
-def _compared(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkReport) -> ForkReport:
+def _comparison(fork: Fork, recorded: Mapping[RunId, RecordedRun], none: ForkReport) -> ForkReport:
     after = {name: line.forked for name, line in fork.lines.items()}
     new, old = after[fork.root].state, recorded[fork.root].state
     names = dict.fromkeys([*recorded, *after])
     fields: dict[str, Any] = {
         "status": (old.status, new.status),
-        "result": (_result(old), _result(new)),
+        "result": (_run_result(old), _run_result(new)),
         "calls": [call for name in names for call in _calls(fork, name, recorded.get(name), after.get(name))],
-        "judgements": [other for name, run in after.items() for other in _judgements(fork, name, run)],
-        **_of_fork(fork),
-        **_spent(fork.app, recorded, after),
+        "judgements": [other for name, run in after.items() for other in _differing_judgements(fork, name, run)],
+        **_fork_fields(fork),
+        **_spending_fields(fork.app, recorded, after),
     }
     same = not (fields["calls"] or fields["judgements"]) and _same_end(new, old)
     verdict, message = _verdict(fork, new, old, same=same and all(map(_same_outcomes, fork.lines.values())))
@@ -151,7 +151,7 @@ def _unused(fork: Fork, state: RunState) -> Iterator[str]:
     yield from (call for call in changes.decisions if call not in fork.used)
 
 
-def _of_fork(fork: Fork) -> Data:
+def _fork_fields(fork: Fork) -> Data:
     lines = fork.lines
     return {
         "stopped": fork.unanswered,
@@ -173,8 +173,8 @@ def _calls(fork: Fork, name: RunId, recorded: RecordedRun | None, after: Recorde
         were = next((other for other in gone if other.tool == call.tool), None)
         if were is not None:
             gone.remove(were)
-        yield _call(name, were, call)
-    yield from (_call(name, call, None) for call in gone)
+        yield _forked_call(name, were, call)
+    yield from (_forked_call(name, call, None) for call in gone)
 
 
 def _proposals(run: RecordedRun | None, *, but: Collection[int | None]) -> list[events.CallProposed]:
@@ -182,7 +182,7 @@ def _proposals(run: RecordedRun | None, *, but: Collection[int | None]) -> list[
     return [step for step in steps if isinstance(step, events.CallProposed) and step.step not in but]
 
 
-def _call(run: RunId, before: events.CallProposed | None, after: events.CallProposed | None) -> ForkedCall:
+def _forked_call(run: RunId, before: events.CallProposed | None, after: events.CallProposed | None) -> ForkedCall:
     some = after or before
     assert some is not None, "one side has it"
     return ForkedCall(
@@ -196,7 +196,7 @@ def _call(run: RunId, before: events.CallProposed | None, after: events.CallProp
     )
 
 
-def _judgements(fork: Fork, name: RunId, run: RecordedRun) -> Iterator[OtherJudgement]:
+def _differing_judgements(fork: Fork, name: RunId, run: RecordedRun) -> Iterator[OtherJudgement]:
     line = fork.lines[name]
     for step, (source, _) in line.matched.items():
         then = line.source.requests[source].judgement if line.source and source else None
@@ -204,10 +204,10 @@ def _judgements(fork: Fork, name: RunId, run: RecordedRun) -> Iterator[OtherJudg
         if then is None or now is None or (then.outcome, then.requirement) == (now.outcome, now.requirement):
             continue
         tool = run.requests[step].key[1]
-        yield OtherJudgement(run_id=name, step=step, tool=tool, before=_text(then), after=_text(now), rule=now.rule)
+        yield OtherJudgement(run_id=name, step=step, tool=tool, before=_words(then), after=_words(now), rule=now.rule)
 
 
-def _text(judged: Judgement) -> str:
+def _words(judged: Judgement) -> str:
     needed = judged.requirement
     return f"{judged.outcome} {needed.quorum} of {', '.join(needed.approvers)}" if needed else judged.outcome
 
@@ -230,13 +230,13 @@ def _same_outcomes(line: ForkedRun) -> bool:
     return all(old is None or old not in were or type(were[old][1]) is type(outcome) for old, outcome in ended)
 
 
-def _result(state: RunState) -> Data | Any:
+def _run_result(state: RunState) -> Data | Any:
     if isinstance(state.end, events.RunCompleted):
         return json_text(state.end.result)
     return plain(state.end.failure) if isinstance(state.end, events.RunFailed) else None
 
 
-def _spent(app: App, *sides: Mapping[RunId, RecordedRun]) -> Data:
+def _spending_fields(app: App, *sides: Mapping[RunId, RecordedRun]) -> Data:
     tokens, usd = zip(*(_spent_by(app, runs.values()) for runs in sides), strict=True)
     return {"tokens": tokens, "usd": usd}
 

@@ -55,14 +55,14 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
     try:
         app = App.load(setup.target)
         if setup.model:
-            _think_with(app, setup.model)
+            _replace_models(app, setup.model)
         acts = act(app) if act else None
         policies = [Policy.parse(content) for content in setup.policies]
     except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
-        _answer(answers, {"error": _error(error)})
+        _write_answer(answers, {"error": _error_fields(error)})
         return
     # Not pickle: this process ran foreign code, which unpickling would run in the parent.
-    _answer(answers, {"app": app.version})
+    _write_answer(answers, {"app": app.version})
     # Each report has what the app was refused while it was loaded.
     loading = PREVENTED.copy()
     while orders.peek(1):
@@ -70,30 +70,30 @@ def serve(act: Callable[[App], Act] | None = None) -> None:
         PREVENTED.clear()
         try:
             if isinstance(job, CheckJob):
-                _answer(answers, {"check": check_replay(app, *job).model_dump(mode="json")})
+                _write_answer(answers, {"check": check_replay(app, *job).model_dump(mode="json")})
                 continue
             changes = replace(job.changes, policy=Policy.parse(job.policy) if job.policy else None)
             around = Surroundings(setup.environment, policies, job.values, acts, setup.bounds)
             report = forked(app, job.family, RunId(job.run_id), job.at, changes, around)
             report = report.model_copy(update={"refused": dict(PREVENTED + loading), "isolated": alone})
-            _answer(answers, {"report": report.model_dump(mode="json")})
+            _write_answer(answers, {"report": report.model_dump(mode="json")})
         except BaseException as error:  # noqa: BLE001 - the boundary to the app's code
-            _answer(answers, {"error": _error(error)})
+            _write_answer(answers, {"error": _error_fields(error)})
 
 
-def _answer(answers: Any, content: dict[str, Any]) -> None:
+def _write_answer(answers: Any, content: dict[str, Any]) -> None:
     answers.write(json.dumps(content) + "\n")
     answers.flush()
 
 
-def _error(error: BaseException) -> dict[str, str]:
+def _error_fields(error: BaseException) -> dict[str, str]:
     if isinstance(error, RefoldError):
         return {"code": error.code, "message": error.message, "hint": error.hint or ""}
     place = f" ({own})" if (own := user_line(error)) else ""
     return {"code": "raises", "message": f"{type(error).__name__}: {text_of(error)}{place}", "hint": ""}
 
 
-def _think_with(app: App, model: str) -> None:
+def _replace_models(app: App, model: str) -> None:
     for agent in app.agents.values():
         if (thinking := getattr(agent, "agent", None)) is not None:
             setattr(thinking, "model", model)  # noqa: B010 - it is none of ours
