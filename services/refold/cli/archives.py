@@ -21,11 +21,11 @@ def archive_store(url: str) -> ArchiveStore:
     return ArchiveStore(named)
 
 
-def history(run: ArchivedRun) -> Run:
+def fold_archived(run: ArchivedRun) -> Run:
     return Runs(ArchiveReader(run)).get(run.run_id)
 
 
-def settings_for(app: App, options: Settings) -> ArchivistSettings:
+def archivist_settings(app: App, options: Settings) -> ArchivistSettings:
     own = {agent.name: agent.retention for agent in app.agents.values()}
     return ArchivistSettings(
         retention_ms=options.archive.retention_ms,

@@ -67,7 +67,7 @@ def known_family(run: str, shell: Shell, *, from_log: bool) -> dict[str, Run]:
 
 def from_archive(archive: str, run: str) -> Run:
     archives = _archives()
-    copy: Run = archives.history(archives.archive_store(archive).get(run))
+    copy: Run = archives.fold_archived(archives.archive_store(archive).get(run))
     return copy
 
 
@@ -80,7 +80,7 @@ def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
     for number, file in enumerate(files):
         progress("read the archive", number, len(files))
         try:
-            yield from map(archives.history, place.runs(file))
+            yield from map(archives.fold_archived, place.runs(file))
         except (MalformedError, NotFoundError) as error:
             output.warn(f"{error.message}: its further runs are left out")
 

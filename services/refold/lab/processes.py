@@ -31,7 +31,7 @@ from refold.engine.ports.blobs import Blobs
 from refold.engine.ports.log import Record
 from refold.engine.runtime.memory import COLLECT_AFTER
 from refold.engine.runtime.settings import PREFIX
-from refold.lab.evidence.bundle import Bundle, BundledRun, in_log
+from refold.lab.evidence.bundle import Bundle, BundledRun, as_record
 from refold.lab.forks.engine import PeopleSaid
 from refold.lab.forks.record import LogRow
 from refold.lab.forks.report import CheckJob, ForkReport, ReplayCheck
@@ -244,7 +244,7 @@ def fork_bundle(family: Sequence[Run], report: ForkReport) -> Bundle:
     for name in sorted({*report.kept, *report.rows}):
         source = next((run for run in family if run.state.run_id == name), None)
         prefix = source.records[: report.kept.get(name, 0)] if source else []
-        records = [in_log(judged.record) for judged in prefix]
+        records = [as_record(judged.record) for judged in prefix]
         for key, value in report.rows.get(name, ()):
             try:
                 # The report comes from a process that ran foreign code.

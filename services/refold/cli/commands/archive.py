@@ -8,7 +8,7 @@ from typing import Annotated
 
 from refold.cli import options, output
 from refold.cli.apps import load_app
-from refold.cli.archives import archive_store, history, settings_for
+from refold.cli.archives import archive_store, archivist_settings, fold_archived
 from refold.cli.platform import Listing, Printer, Shell, agree, since_ms
 from refold.client.reading.run import events_of, info_of
 from refold.core.errors import ConflictError, MalformedError, UsageError
@@ -60,7 +60,7 @@ class ArchiveFilter(Shell):
             self.runs.reader,
             KafkaWriter(settings.kafka, "archivist"),
             ArchiveStore(url) if url else None,
-            settings_for(load_app(self.app_), settings),
+            archivist_settings(load_app(self.app_), settings),
             archived_values=archived_values(settings, url),
             progress=output.progress(),
         ).sweep(dry_run=True)
@@ -103,7 +103,7 @@ def restore_run(
     if problems := flaws(copy):
         hint = "`refold archive verify` checks the copy"
         raise ConflictError(f"the copy of run {run} is not sound: {problems[0]}", hint=hint)
-    shown = history(copy)
+    shown = fold_archived(copy)
     to.mkdir(parents=True, exist_ok=True)
     raw = [record._asdict() | {"key": record.key.decode(), "value": record.value.hex()} for record in copy.records]
     files = {

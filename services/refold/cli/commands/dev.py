@@ -92,7 +92,7 @@ def dev(
 
         def turn() -> None:
             nonlocal announced
-            if not announced and (answers(stack) or time.monotonic() - began > MOST_READY_S):
+            if not announced and (is_ready(stack) or time.monotonic() - began > MOST_READY_S):
                 announced = True
                 _print_ready(stack, app, needs, watch.version)
                 output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
@@ -124,14 +124,14 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[Se
     # Forms of open pages hold when the gateway is started again.
     session = os.environ.get(_SESSION) or token_hex(32)
     acting = {"REFOLD_GATEWAY__PEOPLE": json.dumps(dict(needs.people)), _SESSION: session}
-    views = [service("gateway", "--data", str(needs.keys.parent), **acting)] if has("fastapi") else []
-    if has("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
+    views = [service("gateway", "--data", str(needs.keys.parent), **acting)] if is_installed("fastapi") else []
+    if is_installed("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
         views.insert(0, service("projections"))
     executors = [service("executor", "--pool", pool, **sealing) for pool in needs.pools]
     return [service("planner"), service("approval", "--key", str(needs.file("decision"))), *executors, *views]
 
 
-def answers(stack: DevStack) -> bool:
+def is_ready(stack: DevStack) -> bool:
     if "gateway" not in stack.supervisor.pids():
         return True
     with suppress(OSError, HTTPException):  # a proxy of the environment does not reach this machine
@@ -139,7 +139,7 @@ def answers(stack: DevStack) -> bool:
     return False
 
 
-def has(module: str) -> bool:
+def is_installed(module: str) -> bool:
     return find_spec(module) is not None
 
 
@@ -163,7 +163,7 @@ def _print_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None
         output.say(f"API       {stack.gateway}/api/runs")
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
-    if has("sqlalchemy"):
+    if is_installed("sqlalchemy"):
         output.say(f"views     [bold]{output.escape(stack.views_shown)}[/]")
     output.say(f"app       {output.escape(app)}, code {code}")
     if not load_app(app).agents:
@@ -183,7 +183,7 @@ ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "br
 
 
 @dataclass(frozen=True)
-class Beside(Printer):
+class DevOptions(Printer):
     data: options.DataOption = ""
 
     def running(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class Beside(Printer):
         return content
 
 
-def status(*, beside: Beside) -> None:
+def status(*, beside: DevOptions) -> None:
     """Show the processes of a running `refold dev`."""
     content = beside.running()
     addresses = [
@@ -224,7 +224,7 @@ def kill_processes(
     *,
     all_: Annotated[bool, "All processes of the role, or of every role."] = False,
     no_wait: Annotated[bool, "Return without waiting for the replacement."] = False,
-    beside: Beside,
+    beside: DevOptions,
 ) -> None:
     """Kill processes of a running `refold dev` by SIGKILL, and print how long the role was down."""
     if role not in (*ROLES_KILLED, "") or not (role or all_):

@@ -24,7 +24,7 @@ from refold.core.ids import RunId, asked_about, is_below, parse_call_id
 from refold.engine.runtime.addresses import addresses
 from refold.engine.runtime.clock import clock_ms
 from refold.lab.evidence.bundle import Bundle
-from refold.lab.evidence.gathering import bundle_of, claims_of, linked_runs, reading, run_of_key
+from refold.lab.evidence.gathering import bundle_of, claims_of, linked_runs, open_bundle, run_of_key
 from refold.lab.evidence.redaction import rules_of
 from refold.lab.evidence.verify import VerifiedBundle, verify_bundle
 
@@ -112,7 +112,7 @@ def verify(
 
 def _verify_bundle(bundle: str, shell: VerifyOptions) -> None:
     trust = trusted(source(shell.root).partition("\n")[0]) if shell.root else addresses(data=shell.data).trust
-    with reading(Path(bundle)) as file:
+    with open_bundle(Path(bundle)) as file:
         verified = verify_bundle(file, trust, heads=shell.head.lower().replace(",", " ").split(), catalog=shell.catalog)
     verdict = verified.verdict
     row = {"holds": verdict == "holds", "verdict": verdict, **output.plain(verified)}

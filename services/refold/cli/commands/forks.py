@@ -107,11 +107,11 @@ class Forking(Operator):
             raise NotFoundError(f"there is no run {run} in {self.archive}")
         return matching
 
-    def job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
+    def fork_job(self, family: Sequence[Run], changes: ForkChanges) -> ForkJob:
         name, values = family[0].state.run_id, family_values(family, store_of(self.archive, self))
         return ForkJob(name, family_rows(family), self.at, changes, self.draft, values)
 
-    def start(self, run: str) -> None:
+    def start_live(self, run: str) -> None:
         isolated_only = "input_ result decide policy model stub allow_pure archive to page"
         self.refuse(isolated_only, "is for a fork that nothing comes of")
         if not self.at:
@@ -165,7 +165,7 @@ def fork(
     if forking.live and app:
         raise UsageError("--app is for a fork that nothing comes of", hint="--live runs on the deployed code")
     if forking.live:
-        forking.start(run)
+        forking.start_live(run)
     elif not app:
         raise UsageError("a fork needs code", hint=f"refold fork {run or 'RUN'} --at {forking.at} --app MODULE:APP")
     elif run:
@@ -183,7 +183,7 @@ def _fork_run(run: str, app: str, one: Forking) -> None:
         decisions=dict(map(_verdict_on_approval, one.decide or ())),
     )
     budget, family = one.spendable, one.family(run)
-    (report,) = forks([one.job(family, changes)], one.setup(app), budget=budget)
+    (report,) = forks([one.fork_job(family, changes)], one.setup(app), budget=budget)
     if one.to:
         with writing(one.to) as file:
             file.write_bytes(b"".join(fork_bundle(family, report).lines()))
@@ -217,7 +217,7 @@ def _reports(app: str, chosen: Forking) -> Iterator[ForkReport]:
     earlier = _earlier_reports(chosen.to, keys)
     yield from earlier.values()
     ahead = [family for family in families if family[0].state.run_id not in earlier]
-    progress, jobs = output.progress(), (chosen.job(family, changes) for family in ahead)
+    progress, jobs = output.progress(), (chosen.fork_job(family, changes) for family in ahead)
     for number, report in enumerate(forks(jobs, setup, at_once=chosen.jobs, budget=budget)):
         progress("fork runs", number, len(ahead))
         if chosen.to:
@@ -338,7 +338,7 @@ def _report_cells(row: ForkReport) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checking(Shell):
+class ReplayOptions(Shell):
     app_: Annotated[str, "MODULE:APP", "App with the code to check."]
     runs_: Annotated[str, "GLOB", "Only runs whose id matches, such as 'order-*'."] = "*"
     agent: Annotated[str, "Only runs of this agent."] = ""
@@ -356,7 +356,7 @@ class Checking(Shell):
 def replay(
     run: Annotated[str, "The run's id. Omit it to check all runs, or select some with filters."] = "",
     *,
-    checking: Checking,
+    checking: ReplayOptions,
 ) -> None:
     """Replay recorded runs with local code. Prints the first step that differs in each, for CI.
 
@@ -373,7 +373,7 @@ def replay(
         _replay_run(run, checking)
 
 
-def _check_app(shell: Checking) -> None:
+def _check_app(shell: ReplayOptions) -> None:
     blobs = store_of(shell.archive, shell)
     states = (run.state for run in recorded_runs(shell.archive, shell) if shell.matches(run.state))
     jobs = (CheckJob(state, values_of(state, blobs)) for state in states)
@@ -390,7 +390,7 @@ def _check_app(shell: Checking) -> None:
     shell.print({"ok": not bad, **counts, "runs": rows}, text, ok=not bad)
 
 
-def _replay_run(run: str, shell: Checking) -> None:
+def _replay_run(run: str, shell: ReplayOptions) -> None:
     bundle, archive = shell.bundle, shell.archive
     recorded = in_bundle(bundle, run)[run] if bundle else from_archive(archive, run) if archive else shell.runs.get(run)
     (row,) = checks([CheckJob(recorded.state, values_of(recorded.state, store_of(archive, shell)))], shell.app_)

@@ -33,7 +33,7 @@ class HaltTarget(SigningOptions):
         for scope, names in by_scope:
             yield from (halt_name(scope, name) for name in names or ())
 
-    def say(self, reason: str | None) -> list[str]:
+    def publish_halts(self, reason: str | None) -> list[str]:
         """Publish halts with a reason, or lift them with None; return their names. **Raises** UsageError."""
         if not (names := list(self.names())):
             raise UsageError("say what is meant", hint="add --tool, --agent, --pool, --requester or --all")
@@ -64,13 +64,13 @@ def halt(
         return
     if not reason.strip():
         raise UsageError("something is halted for a reason", hint="add --reason TEXT")
-    names = target.say(reason)
+    names = target.publish_halts(reason)
     lines = [f"[red]halted[/] {output.escape(_target_name(name))}: {output.escape(reason)}" for name in names]
     target.print({"halted": names, "reason": reason}, "\n".join(lines))
 
 
 def _lift(target: HaltTarget) -> None:
-    names = target.say(None)
+    names = target.publish_halts(None)
     left = halt_rows(target.platform.catalog.whole.halts)
     lines = [f"{output.escape(_target_name(name))} goes on" for name in names]
     lines += [f"[red]still halted[/] {output.escape(row.what)}" for row in left]

@@ -51,7 +51,7 @@ def init_root(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holder(SigningOptions):
+class NewKey(SigningOptions):
     use: Annotated[str, "Purpose: decision, vote or request."] = ""
     actor: Annotated[list[str] | None, "Person the key signs for. May be repeated."] = None
     anybody: Annotated[bool, "Sign for any person: for a gateway that authenticates its users."] = False
@@ -90,7 +90,7 @@ class Holder(SigningOptions):
 
 
 def new_key(
-    name: Annotated[str, "Name of the key's owner, which begins its id; none with --replaces."] = "", *, holder: Holder
+    name: Annotated[str, "Name of the key's owner, which begins its id; none with --replaces."] = "", *, holder: NewKey
 ) -> None:
     """Create a key: a file, and a catalog entry.
 
@@ -112,7 +112,7 @@ def new_key(
         _create_key(name, holder)
 
 
-def _create_key(name: str, holder: Holder) -> None:
+def _create_key(name: str, holder: NewKey) -> None:
     key = keys.new(holder.use, name)
     more = {"actors": tuple(holder.actor or ()), "roles": tuple(holder.role or ()), "strength": holder.strength}
     public = PublicKey.parse(key.public(**more).content())
@@ -141,7 +141,7 @@ def list_keys(*, api: ApiOption = False, file: FileOption = "", shell: Shell) ->
     shell.print_rows(rows, "kid use state actors roles strength reason", "no keys; `refold keys new` makes one")
 
 
-def _replace_key(kid: str, holder: Holder) -> None:
+def _replace_key(kid: str, holder: NewKey) -> None:
     retired_ms = time_ms(holder.at, "--at") if holder.at else clock_ms()
     if holder.at and retired_ms < clock_ms():
         problem = f"{holder.at} is over: a key that retired then would never have signed what it did since"

@@ -37,7 +37,7 @@ AppOption = Annotated[str, "APP", "App whose tools are checked: MODULE:APP or pa
 
 
 @dataclass(frozen=True)
-class Trial(Shell):
+class CheckOptions(Shell):
     app_: AppOption = ""
     recorded: Annotated[bool, "Compare the decisions of these files with those in the log."] = False
     runs_: Annotated[list[str] | None, "all|RUN", "With --recorded: runs to test. May be repeated."] = None
@@ -45,7 +45,7 @@ class Trial(Shell):
     since: Annotated[str, "2h|TIME", "With --recorded: only calls judged since TIME, or in the last 2h."] = ""
 
 
-def check_policy(files: FilesArgument, *, trial: Trial) -> None:
+def check_policy(files: FilesArgument, *, trial: CheckOptions) -> None:
     """Report errors in policy files, and dead rules. Exit code 1 if there are any.
 
     With --app, also report tools with effect `once` under a policy without `doubt`: an operator settles their doubts.
@@ -75,11 +75,11 @@ def check_policy(files: FilesArgument, *, trial: Trial) -> None:
 
 
 @dataclass(frozen=True)
-class Dropping(SigningOptions):
+class DropOptions(SigningOptions):
     drop: Annotated[str, "DIGEST", "Remove this old policy from the catalog; `refold policy show` prints digests."] = ""
     force: Annotated[bool, "With --drop: even if approvals or runs still use it."] = False
 
-    def run(self, who: str) -> None:
+    def remove(self, who: str) -> None:
         """Remove the policy. **Raises** ConflictError if it is in force, or in use without --force; NotFoundError."""
         platform, digest = self.platform, self.drop
         partitions = platform.catalog.partitions
@@ -104,7 +104,7 @@ def publish_policy(
     *,
     roles: Annotated[str, "FILE", "File of people and their roles."] = "",
     actor: options.ActorOption = "",
-    dropping: Dropping,
+    dropping: DropOptions,
 ) -> None:
     """Put a policy in force for new runs, and roles for all runs. Publishing it again changes nothing.
 
@@ -117,7 +117,7 @@ def publish_policy(
     if dropping.drop:
         if files or roles:
             raise UsageError("one command drops or publishes", hint="give --drop DIGEST alone, or files and --roles")
-        dropping.run(actor or login())
+        dropping.remove(actor or login())
     elif files or roles:
         dropping.refuse("force", "is for --drop")
         _publish(files, roles, actor or login(), dropping)
@@ -176,7 +176,7 @@ def show_policy(
     shell.print(row, lambda: print_in_force(state))
 
 
-def _try_on_recorded(files: list[str], shell: Trial) -> None:
+def _try_on_recorded(files: list[str], shell: CheckOptions) -> None:
     after_ms, named = since_ms(shell.since), shell.runs_ and "all" not in shell.runs_
     platform = shell.platform
     trial = _back_test(policies.merged_policy(policies.load_files(files)), shell.app_, platform)

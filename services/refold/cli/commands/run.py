@@ -96,7 +96,7 @@ def begin_run(agent: Annotated[str, "The agent to run."], *, shell: StartOptions
 
 
 @dataclass(frozen=True)
-class Showing(Shell):
+class ShowOptions(Shell):
     full: Annotated[bool, "With --json: print large values in full, from the blob store."] = False
     messages: Annotated[int | None, "STEP", "Show the messages that the model call of this step sent.", {"min": 1}] = (
         None
@@ -107,7 +107,7 @@ class Showing(Shell):
     from_log: FromLog = False
 
 
-def show_run(run: options.RunArgument, *, showing: Showing) -> None:
+def show_run(run: options.RunArgument, *, showing: ShowOptions) -> None:
     """Show a run: its status, its steps, and its open questions to people."""
     bundle = showing.bundle
     shown, family, archive = recorded_run(run, showing.archive, showing, from_log=showing.from_log, bundle=bundle)
@@ -138,7 +138,7 @@ def show_run(run: options.RunArgument, *, showing: Showing) -> None:
 
 
 @dataclass(frozen=True)
-class ListingThen(Listing):
+class RunListing(Listing):
     at: Annotated[str, "TIME", "Show runs as of TIME: 2030-01-31T12:00Z, 2h ago."] = ""
 
 
@@ -149,7 +149,7 @@ def list_runs(
     session: options.SessionOption = "",
     label: options.LabelOption = None,
     from_log: FromLog = False,
-    shell: ListingThen,
+    shell: RunListing,
 ) -> None:
     """List runs, the oldest first. With --at, also their open calls and the inputs of models and tools."""
     if status and status not in RUN_STATES:
@@ -172,7 +172,7 @@ def list_runs(
 
 
 @dataclass(frozen=True)
-class Events(Shell):
+class EventOptions(Shell):
     raw: Annotated[bool, "Print the records of the log, void ones too."] = False
     since: Annotated[str, "2h|TIME", "Only events since TIME, or in the last 10m."] = ""
     tail: Annotated[int | None, "N", "Only the last N events.", {"min": 1}] = None
@@ -212,7 +212,7 @@ class Events(Shell):
         else:
             output.say(watching.event_line(row, limit=0 if self.full else watching.CUT))
 
-    def go_on(self, run: str) -> None:
+    def follow_run(self, run: str) -> None:
         self.refuse("raw tail archive bundle", "does not go with --follow, which prints every event as it comes")
         after_ms = since_ms(self.since)
 
@@ -223,13 +223,13 @@ class Events(Shell):
         watching.follow_events(self.runs, run, None, show)
 
 
-def print_events(run: options.RunArgument, *, events: Events) -> None:
+def print_events(run: options.RunArgument, *, events: EventOptions) -> None:
     """Print the history of a run, one event a line, with its Kafka offset and the input that caused it."""
     if events.audit:
         events.print_audit(run)
         return
     if events.follow:
-        events.go_on(run)
+        events.follow_run(run)
         return
     rows = events.rows(run)
     for row in rows:

@@ -31,7 +31,7 @@ OneOrMany = Annotated[str, "RUN", "The run's id. Omit it to select runs with fil
 
 
 @dataclass(frozen=True)
-class Speaker(Operator):
+class SteeringOptions(Operator):
     """Options of cancel, pause and resume: a filter of many runs, and the key that signs the requests."""
 
     session: options.SessionOption = ""
@@ -41,7 +41,7 @@ class Speaker(Operator):
     as_operator: AsOperator = False
     key: options.SignOption = ""
 
-    def which(self, run: str) -> RunQuery:
+    def query(self, run: str) -> RunQuery:
         """Filter of the runs, empty if RUN is given. **Raises** UsageError."""
         which = RunQuery(session=self.session, labels=labels_of(self.label), agent=self.agent)
         if bool(run) == (which != RunQuery()):
@@ -52,8 +52,8 @@ class Speaker(Operator):
     def by(self, reason: str) -> By:
         return By(self.who, reason, self.as_operator, self.signing(self.key))
 
-    def say(self, kind: str, run: str, reason: str = "") -> None:
-        which = self.which(run)
+    def steer(self, kind: str, run: str, reason: str = "") -> None:
+        which = self.query(run)
         if not run:
             self._steer_many(kind, which, reason)
             return
@@ -87,7 +87,7 @@ def cancel_run(
     *,
     reason: options.ReasonOption = "",
     as_failed: Annotated[bool, "Fail RUN, which is stalled and whose code will never match its history."] = False,
-    operator: Speaker,
+    operator: SteeringOptions,
 ) -> None:
     """Cancel a run and the runs it has started. Best effort for a call that an executor has claimed already.
 
@@ -95,32 +95,32 @@ def cancel_run(
     many runs; add --yes to cancel them.
     """
     if not as_failed:
-        operator.say("cancel", run, reason)
+        operator.steer("cancel", run, reason)
         return
     if not run:
         raise UsageError("--as-failed needs one run", hint="refold run cancel RUN --as-failed")
-    operator.which(run)
+    operator.query(run)
     operator.refuse("yes as_operator key", "does not go with --as-failed")
     fail = operations.fail_stalled(operator.runs.get(run), By(operator.who, reason))
     operator.print_answer(operator.perform(fail), f"run [bold]{output.escape(run)}[/]")
 
 
-def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: Speaker) -> None:
+def pause_run(run: OneOrMany = "", *, reason: options.ReasonOption = "", operator: SteeringOptions) -> None:
     """Pause a run and the runs it has started. It starts no new call until `refold run resume`.
 
     Calls that executors have begun finish. Their results, signals, answers and timers take effect on resume.
     --session, --label and --agent select many runs; add --yes to pause them.
     """
-    operator.say(PAUSE, run, reason)
+    operator.steer(PAUSE, run, reason)
 
 
-def resume_run(run: OneOrMany = "", *, operator: Speaker) -> None:
+def resume_run(run: OneOrMany = "", *, operator: SteeringOptions) -> None:
     """Resume a paused run. The runs it has started resume too, unless they were paused themselves.
 
     Only an operator resumes a run that an operator paused. --session, --label and --agent select many runs that were
     paused themselves; add --yes to resume them.
     """
-    operator.say(RESUME, run)
+    operator.steer(RESUME, run)
 
 
 def annotate_run(
@@ -153,7 +153,7 @@ PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 
 @dataclass(frozen=True)
-class Caller(Operator):
+class SignalOptions(Operator):
     """Options of `refold run signal`: the payload, the id of the signal, and a filter of many runs."""
 
     payload: PayloadOption = "null"
@@ -191,7 +191,7 @@ def signal_run(
     run: Annotated[str, "The run's id. Omit it to select runs with filters."],
     name: Annotated[str, "Name of the signal, as in `ctx.wait_for(NAME)`."] = "",
     *,
-    caller: Caller,
+    caller: SignalOptions,
 ) -> None:
     """Send a signal that a run waits for, now or later. A wait takes it once.
 

@@ -58,7 +58,7 @@ class Line(NamedTuple):
     content: dict[str, Any]
 
 
-def in_log(record: ReadRecord) -> Record:
+def as_record(record: ReadRecord) -> Record:
     return Record(record.topic, record.partition, record.offset, record.key, record.value or b"", list, record.at_ms)
 
 

@@ -60,7 +60,7 @@ class Authorities:
         keyring = self._whole.keys
         return sorted({kid for kid in keys if kid not in keyring or keyring[kid].revoked})
 
-    def at(self, ms: int) -> Catalog:
+    def catalog_at(self, ms: int) -> Catalog:
         entries = [(entry, value) for entry, value in self._entries if entry.at_ms <= ms]
         if len(entries) not in self._by_count:
             catalog = self._by_count[len(entries)] = Catalog(KeyRing(self.trust, self.platform))
@@ -77,9 +77,9 @@ def text_digest(text: str) -> str:
 
 def recounted(before: RunState, event: events.ApprovalDecided, at_ms: int, authorities: Authorities) -> Hole | Decision:
     """Return the decision in an event if people made it on exactly this question, else a hole."""
-    outcome = _verified_decision(before, event, authorities.at(at_ms))
+    outcome = _verified_decision(before, event, authorities.catalog_at(at_ms))
     if isinstance(outcome, Hole):  # the clock of a writer to the catalog may be ahead
-        outcome = _verified_decision(before, event, authorities.at(at_ms + SKEW_MS))
+        outcome = _verified_decision(before, event, authorities.catalog_at(at_ms + SKEW_MS))
     if isinstance(outcome, Hole):
         return outcome
     call, home = before.call_id(event.step), authorities.platform.partition("/")[0]

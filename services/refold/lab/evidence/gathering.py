@@ -112,7 +112,7 @@ def _records_until(run: Run, until: int) -> Iterator[Record]:
     for judged in run.records:
         if judged.entry is None or 0 < until < judged.entry.seq:
             return
-        yield bundle.in_log(judged.record)
+        yield bundle.as_record(judged.record)
 
 
 def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, tuple[Run, int]]:
@@ -125,7 +125,7 @@ def linked_runs(because: Why, find: Callable[[str], Run | None]) -> dict[RunId, 
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[BinaryIO]:
+def open_bundle(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
             yield file
@@ -136,7 +136,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 def bundled_runs(path: Path, run: str) -> dict[str, Run]:
     """Fold the runs of a bundle file. **Raises** as `runs_in`; UsageError; NotFoundError without `run`."""
-    with reading(path) as file:
+    with open_bundle(path) as file:
         runs = runs_in(file)
     if run not in runs:
         raise NotFoundError(f"the bundle has no run {run}", hint=f"it has {', '.join(runs)}"[:200])

@@ -161,9 +161,9 @@ class ForkedRun:
             self.matched[number] = recorded, later
         self.ahead.clear()
 
-    def wrote(self, written: WrittenEntry, since: int) -> None:
+    def add_written(self, written: WrittenEntry, since: int) -> None:
         self.rows.append(written.record)
-        self.forked.note(LAST, written.entry, written.state)
+        self.forked.index(LAST, written.entry, written.state)
         self.adopt(written.entry.at_ms, since)
 
     def left(self, step: int, phase: str) -> bool:
@@ -225,7 +225,7 @@ class Fork:
             return
         line = self._add_run(source.run_id, source, copied=len(prefix))
         for row in prefix:
-            line.forked.take(*row)
+            line.forked.add(*row)
         line.adopt(None, self.since)
         self.now_ms = max(self.now_ms, line.state.at_ms)
 
@@ -637,7 +637,7 @@ class Fork:
         self._written += 1
         by = ACTOR, ACTOR.encode() + self._written.to_bytes(12, "big")
         if (written := self._runner.take(line.state, verdict, self.now_ms, by=by, halt=halt)) is not None:
-            line.wrote(written, self.since)
+            line.add_written(written, self.since)
             self._send_messages(line, written.entry, written.entry.at_ms)
 
 

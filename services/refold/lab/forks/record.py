@@ -111,15 +111,15 @@ class RecordedRun:
             run = run or RecordedRun.empty(record.entry.run_id)
             # After a mirror the log may have another order than the history, in which records come here.
             place = max(row.place, run.entries[-1][0] + 1) if run.entries else row.place
-            run.take(place, record.entry, record.id)
+            run.add(place, record.entry, record.id)
         if run is None:
             raise MalformedError("there is no record of a run", hint="name a run that has a history")
         return run
 
-    def take(self, place: int, entry: Entry, name: EntryId) -> None:
-        self.note(place, entry, apply(self.state, entry, name))
+    def add(self, place: int, entry: Entry, name: EntryId) -> None:
+        self.index(place, entry, apply(self.state, entry, name))
 
-    def note(self, place: int, entry: Entry, state: RunState) -> None:
+    def index(self, place: int, entry: Entry, state: RunState) -> None:
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)

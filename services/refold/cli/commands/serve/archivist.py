@@ -5,7 +5,7 @@ from typing import Annotated
 
 import structlog
 
-from refold.cli.archives import settings_for
+from refold.cli.archives import archivist_settings
 from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, ServedApp, ends_within, served
 from refold.core.errors import UnreachableError, UsageError
 from refold.engine.adapters.kafka.reader import KafkaLogReader
@@ -34,7 +34,7 @@ def archivist(
     if not (url or no_archive):
         hint = "set REFOLD_ARCHIVE__URL, or add --no-archive to erase without a copy"
         raise UsageError("say whether copies of the runs are to be kept", hint=hint)
-    own = settings_for(process.load(app), options)
+    own = archivist_settings(process.load(app), options)
     copies, values = ArchiveStore(url) if url else None, archived_values(options, url)
     if copies is None:
         _log.warning("archivist.no_archive", retention_ms=own.retention_ms, by_agent=dict(own.by_agent))
