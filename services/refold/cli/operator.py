@@ -40,6 +40,7 @@ class Operator(Shell):
     def print_answer(
         self, answer: Performed, text: str, shape: type[CommandResult] = CommandResult, **facts: Any
     ) -> None:
+        """Print an operation's outcome with the run's status, as a `shape` with more `facts`."""
         row = shape(**{**dict(answer.result), "status": answer.run.state.status}, **facts)
         self.print(row, f"{text} is {output.styled(row.status)}")
 

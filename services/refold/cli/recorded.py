@@ -101,4 +101,5 @@ def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:
 
 
 def store_of(archive: str, shell: Shell) -> ObjectBlobs | None:
+    """Store of large values, beside an archive or of the platform; None if there is none."""
     return archived_blobs(load(), archive) if archive else blob_store(shell.platform.settings)

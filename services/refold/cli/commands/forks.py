@@ -134,7 +134,7 @@ class Forking(Operator):
         return state.asked_ms >= after_ms and (not self.failed or isinstance(state.end, RunFailed))
 
     def check(self, run: str) -> None:
-        """**Raises** UsageError for options of another kind of fork."""
+        """Refuse options of another kind of fork. **Raises** UsageError."""
         if run:
             self.refuse("runs_ agent since failed jobs", "selects among all runs, and RUN is one")
         else:

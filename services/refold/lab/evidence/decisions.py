@@ -70,6 +70,7 @@ class Authorities:
 
 
 def text_digest(text: str) -> str:
+    """Digest of a value; of a pointer, that of the value behind it."""
     with suppress(MalformedError):  # else it stands for none
         return parse_pointer(text).digest
     return hex_digest(text)
@@ -116,6 +117,7 @@ def not_let_out(order: ToolRequest) -> str:
 
 
 def _differing_part(before: RunState, event: events.ApprovalDecided, signed: Decision) -> str:
+    """First part of an event that differs from its signed decision, or empty."""
     opened, call = before.open.get(event.step), before.call(event.step)
     if opened is None or opened.question is None:
         return "question: people were asked nothing"

@@ -95,6 +95,8 @@ def verify_bundle(file: BinaryIO, trust: Trust, *, heads: Collection[str] = (), 
 
 
 class _BundleCheck:
+    """Check of a bundle, fed with its lines in order."""
+
     def __init__(self, authorities: Authorities, heads: Collection[str], catalog: int) -> None:
         self.contents: bundle.Contents | None = None
         self.last, self._expected, self._expected_heads, self._concerned = (0, 0), catalog, heads, False
@@ -171,6 +173,7 @@ class _BundleCheck:
             yield f"{text}: what is left in them is the word of the bundle's author, but for digests that are signed"
 
     def unmet(self) -> Iterator[Hole]:
+        """Holes against the expectations of the reader: subject, heads, catalog."""
         about = self.contents.about if self.contents else ""
         if not self._concerned:
             yield _hole("about", f"the bundle is about {about or 'nothing'}, which is not in it")

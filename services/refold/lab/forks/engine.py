@@ -145,6 +145,7 @@ class ForkedRun:
         return same[nth] if nth < len(same) else None
 
     def foresee(self, call: events.CallProposed) -> int | None:
+        """Recorded step of a call that is judged before it is written."""
         self.ahead[call.step] = key = step_key(call)
         # Equal calls of the same entry are not in `forked` yet.
         before = sum(step < call.step and other == key for step, other in self.ahead.items())
@@ -172,6 +173,7 @@ class ForkedRun:
         return self.source is not None and recorded is not None and phase in self.source.phases[recorded]
 
     def waits_still(self, step: int) -> bool:
+        """True if the recorded run is not over, and waits in the matching step."""
         state = self.source.state if self.source else None
         return state is not None and not state.over and self.matched[step][0] in state.open
 
@@ -583,6 +585,7 @@ class Fork:
         return now + first.at_ms - line.source.requests[_started_in(source.run_id)].at_ms, place
 
     def _source_of(self, run: RunId) -> RecordedRun | None:
+        """Recorded child that a child in the fork repeats."""
         above, _, last = run.rpartition(".")
         parent = self.lines.get(RunId(above))
         step = parent.matched.get(_started_in(run), (None, 0))[0] if parent else None

@@ -120,6 +120,7 @@ class RecordedRun:
         self.index(place, entry, apply(self.state, entry, name))
 
     def index(self, place: int, entry: Entry, state: RunState) -> None:
+        """Note the steps that an entry requests, their phases, and its input, by step."""
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
@@ -255,6 +256,7 @@ _ACTED = frozenset({"dispatched", "backoff", "doubt", "held"})
 
 
 def may_answer(cue: Cue, opened: OpenStep) -> bool:
+    """True if a recorded input fits the present phase of a step."""
     phase, by_vote = opened.phase, opened.question is not None
     match cue.kind:
         case "result":
@@ -272,6 +274,7 @@ def may_answer(cue: Cue, opened: OpenStep) -> bool:
 
 
 def input_for(state: RunState, step: int, cue: Cue) -> Input:
+    """Input by which today's rules come to a recorded outcome of a step."""
     event, opened, done = cue.event, state.open[step], cue.of(events.CallCompleted)
     if isinstance(event, events.ChildCompleted):
         return ChildEnded(state.run_id, step, event.status, event.result, event.failure, event.used)
