@@ -20,7 +20,6 @@ from refold.core.wire.canonical import hex_digest
 from refold.engine.runtime.clock import clock_ms
 
 _EDIT = ("before", "after")
-_PLAIN: dict[str, str] = {}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 # Longest text, in lines, whose diff includes all unchanged lines: hidden ones could contain anything.
 _WHOLE = 200
@@ -208,9 +207,9 @@ def _escalation(request: ApprovalRequest) -> str:
     return f"at {in_utc(request.asked_ms + needed.escalate_ms)} to {to}" if to and needed.escalate_ms else ""
 
 
-def _print_lines(lines: Iterable[str], colours: Mapping[str, str] = _PLAIN) -> None:
+def _print_lines(lines: Iterable[str], colours: Mapping[str, str] | None = None) -> None:
     for line in _with_counted_gaps(lines):
-        colour = colours.get(line[:1], "")
+        colour = (colours or {}).get(line[:1], "")
         say(f"  [{colour}]{escape(line)}[/]" if colour else f"  {escape(line)}")
 
 
@@ -279,23 +278,18 @@ def _cells(question: Question) -> list[str]:
     state = f"{question.state}: {word_for(question.verdict, question.about)}" if question.verdict else question.state
     if question.about == DOUBT and question.state == "open":
         state = "in doubt"
+    unsure = "" if question.requester_verified else " (not verified)"
     return [
         escape(question.call_id),
         escape(f"held: {question.held}" if question.held else state),
         escape(tool_name(question.tool)),
         escape(canonical.dumps(split_args(question.args)[0]), _ARGUMENTS),
-        escape(_requester_cell(question)),
+        escape(f"{question.requester}{unsure}" if question.requester else "-"),
         duration(max(0, clock_ms() - question.asked_ms)),
         escape(f"grant {question.grant}" if question.grant else f"{question.leading} of {question.quorum}"),
         escape(", ".join(question.approvers)),
         _until(question.expires_ms),
     ]
-
-
-def _requester_cell(question: Question) -> str:
-    if not question.requester:
-        return "-"
-    return f"{question.requester}{'' if question.requester_verified else ' (not verified)'}"
 
 
 def _until(at_ms: int) -> str:
