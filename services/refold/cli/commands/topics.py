@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -43,6 +44,7 @@ def _print(differences: list[TopicDifference], verb: str) -> None:
         output.say(f"{row.topic}: {row.setting} was {row.found or 'unset'}, {verb} {row.expected}")
 
 
+_resource_key = attrgetter("principal", "kind", "name", "pattern")
 _STATES = {
     "there": "[green]there[/]",
     "missing": "[red]missing[/]",
@@ -115,10 +117,6 @@ def quota_lines(who: Principals, bootstrap: str) -> Iterator[str]:
         server = ["--bootstrap-server", bootstrap, "--command-config", "admin.properties"]
         entity = ["--entity-type", "users", "--entity-name", name]
         yield shlex.join(["kafka-configs.sh", *server, "--alter", "--add-config", config, *entity])
-
-
-def _resource_key(acl: Acl) -> tuple[str, str, str, str]:
-    return acl.principal, acl.kind, acl.name, acl.pattern
 
 
 def _print_rules(rules: list[AclRule]) -> None:
