@@ -126,9 +126,7 @@ def _embedded() -> Iterator[Finding]:
     jars = read_lock()
     present = sum((cache_dir() / "jars" / jar.filename).exists() for jar in jars)
     text = f"{present} of {len(jars)} jars of Kafka are in {cache_dir()}"
-    if present < len(jars):
-        text += "; the first `refold dev` fetches the rest"
-    yield "ok" if present == len(jars) else "warning", text
+    yield ("ok", text) if present == len(jars) else ("warning", f"{text}; the first `refold dev` fetches the rest")
 
 
 def _schemas() -> Iterator[Finding]:

@@ -273,9 +273,8 @@ class Retry(Operator):
     @property
     def changes(self) -> Changes:
         edit = canonical.dumps(json_value(self.edit, "--edit")) if self.edit else ""
-        nano, deadline_ms = nano_usd(dollars(self.usd, "--usd")), -1
-        if self.deadline != "none":
-            deadline_ms = until_ms(self.deadline, "--deadline")
+        nano = nano_usd(dollars(self.usd, "--usd"))
+        deadline_ms = -1 if self.deadline == "none" else until_ms(self.deadline, "--deadline")
         limits = (self.steps, self.history_bytes, deadline_ms, self.children)
         return Changes(self.step, edit, *limits, self.reason, self.tokens, nano, self.calls)
 
