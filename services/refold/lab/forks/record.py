@@ -120,7 +120,7 @@ class RecordedRun:
         self.index(place, entry, apply(self.state, entry, name))
 
     def index(self, place: int, entry: Entry, state: RunState) -> None:
-        """Note the steps that an entry requests, their phases, and its input, by step."""
+        """Index an entry by the steps that it requests and answers."""
         self.state = state
         self.entries.append((place, entry, self.state.head.id))
         judged = _judged(entry, self.state)
