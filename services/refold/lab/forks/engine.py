@@ -374,9 +374,7 @@ class Fork:
             return _Answer(due, place, step, override)
         if cue is not None:
             return _Answer(max(due, opened.due_ms) if cue.kind == "due" else due, place, step, cue)
-        if opened.phase == "dispatched":
-            return self._substitute(line, step)
-        return self._timer(line, step, opened)
+        return self._substitute(line, step) if opened.phase == "dispatched" else self._timer(line, step, opened)
 
     def _timer(self, line: ForkedRun, step: int, opened: OpenStep) -> _Answer | None:
         if opened.phase not in ("sleep", "wait", "callback", "backoff") or opened.due_ms <= 0:
