@@ -266,7 +266,7 @@ class Fork:
         self._send_copied()
         try:
             if self.root not in self.lines:
-                self._begin_anew(self.family[self.root])
+                self._begin_run(self.family[self.root])
             else:
                 self._replay_kept(self.lines[self.root])
             while not self.unanswered:
@@ -292,7 +292,7 @@ class Fork:
                 if place < self.since:
                     self._send_messages(self.lines[source.run_id], entry, entry.at_ms, copied=True)
 
-    def _begin_anew(self, source: RecordedRun) -> None:
+    def _begin_run(self, source: RecordedRun) -> None:
         (_, first, _), draft = source.entries[0], self.changes.policy
         line, begun = self._add_run(self.root, source), list[Event]()
         for event in first.events:
