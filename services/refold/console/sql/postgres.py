@@ -117,9 +117,6 @@ class PostgresViews(SqlViews):
                 self._listening = None
                 raise
 
-    def cleanse(self, *, removed: bool) -> None:
-        pass  # see the class
-
     def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
         if exists:
             try:  # in place, which keeps grants of users and their own views of it
@@ -129,8 +126,7 @@ class PostgresViews(SqlViews):
             except DBAPIError as error:
                 if self.code(error.orig) != "42P16":  # columns are other ones
                     raise
-            connection.execute(sa.text(f'drop view if exists "{name}"'))
-        connection.execute(sa.text(f'create view "{name}" as {query}'))
+        super().publish(connection, name, query, exists=exists)
 
     def lock(self, projection: str) -> bool:
         with self._translating():

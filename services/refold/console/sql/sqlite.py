@@ -63,9 +63,6 @@ class SqliteViews(SqlViews):
         sa.event.listen(engine, "begin", _begin)
         super().__init__(url, engine)
 
-    def enter(self, connection: sa.Connection) -> None:
-        pass  # `begin immediate` has waited
-
     def code(self, error: Any) -> str:
         return str(getattr(error, "sqlite_errorname", ""))
 
@@ -84,12 +81,6 @@ class SqliteViews(SqlViews):
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
         cursor.executemany(of.upsert(f"values {of.row}"), rows)
 
-    def announce(self, connection: sa.Connection) -> None:
-        pass  # there are no listeners
-
-    def wait(self, timeout_s: float) -> bool:
-        return False
-
     def cleanse(self, *, removed: bool) -> None:
         # What is overwritten in the file stays in the log of it until that is cut. A reader may hold that up: then a
         # later transaction does it. The one before this is committed, so nothing here may fail.
@@ -103,11 +94,6 @@ class SqliteViews(SqlViews):
                     self._unclean = bool(busy)
                 finally:
                     raw.execute(f"pragma busy_timeout = {_WAIT_MS}")
-
-    def publish(self, connection: sa.Connection, name: str, query: str, *, exists: bool) -> None:
-        if exists:
-            connection.execute(sa.text(f'drop view if exists "{name}"'))
-        connection.execute(sa.text(f'create view "{name}" as {query}'))
 
     def lock(self, projection: str) -> bool:
         if projection in self._locks:

@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 
 from refold.core.tables import Scalar, ViewRow, ViewTable
@@ -51,37 +49,15 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-@dataclass(frozen=True)
 class Statements:
     """SQL for a table; `name` is its name in the database, `mark` the placeholder of parameters."""
 
-    name: str
-    table: ViewTable
-    mark: str
-
-    @cached_property
-    def texts(self) -> list[int]:
-        return [number for number, kind in enumerate(self.table.columns.values()) if kind is str]
-
-    @cached_property
-    def columns(self) -> str:
-        return _listed(self.table.names)
-
-    @cached_property
-    def keys(self) -> str:
-        return _listed(self.table.key_names)
-
-    @cached_property
-    def row(self) -> str:
-        return f"({', '.join([self.mark] * len(self.table.names))})"
-
-    @cached_property
-    def key(self) -> str:
-        return f"({', '.join([self.mark] * self.table.keys)})"
-
-    @cached_property
-    def select(self) -> str:
-        return f'select {self.columns} from "{self.name}"'
+    def __init__(self, name: str, table: ViewTable, mark: str) -> None:
+        self.name, self.table, self.mark = name, table, mark
+        self.texts = [number for number, kind in enumerate(table.columns.values()) if kind is str]
+        self.columns, self.keys = _listed(table.names), _listed(table.key_names)
+        self.row, self.key = (f"({', '.join([mark] * many)})" for many in (len(table.names), table.keys))
+        self.select = f'select {self.columns} from "{name}"'
 
     def upsert(self, source: str) -> str:
         """Insert rows of `source`, or replace those with their keys; sums are added."""
