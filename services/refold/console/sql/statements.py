@@ -1,8 +1,9 @@
 """SQL for one table of a generation, the same for SQLite and Postgres, and escaped texts."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
+from typing import Any
 
 from refold.core.tables import Scalar, ViewRow, ViewTable
 
@@ -24,13 +25,17 @@ def escaped(rows: Collection[Sequence[Scalar]], places: Sequence[int]) -> Collec
     texts = "".join([row[place] for row in rows for place in places])  # type: ignore[misc]
     if _fits(texts):
         return rows
-    return [tuple(_escape(value) if isinstance(value, str) else value for value in row) for row in rows]
+    return _replaced(rows, _REFUSED, lambda match: f"\x1a{ord(match[0]):04x}")
 
 
 def unescaped(rows: list[ViewRow], places: Sequence[int]) -> list[ViewRow]:
     if "\x1a" not in "".join([row[place] for row in rows for place in places]):  # type: ignore[misc]
         return rows
-    return [tuple(_unescape(value) if isinstance(value, str) else value for value in row) for row in rows]
+    return _replaced(rows, _ESCAPED, lambda match: chr(int(match[1], 16)))
+
+
+def _replaced(rows: Collection[Sequence[Scalar]], pattern: re.Pattern[str], by: Callable[[Any], str]) -> list[ViewRow]:
+    return [tuple(pattern.sub(by, value) if isinstance(value, str) else value for value in row) for row in rows]
 
 
 def _fits(texts: str) -> bool:
@@ -39,14 +44,6 @@ def _fits(texts: str) -> bool:
     except UnicodeEncodeError:
         return False
     return "\x00" not in texts and "\x1a" not in texts
-
-
-def _escape(text: str) -> str:
-    return _REFUSED.sub(lambda match: f"\x1a{ord(match[0]):04x}", text)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 class Statements:
