@@ -419,7 +419,7 @@ def test_verify_proves_a_view_equal_to_the_log_and_names_rows_that_differ(log: L
     )
     found = verify(Squares(), database, MemoryViewDatabase(), log)
 
-    assert {(each.table, each.key) for each in found.differences} == {
+    assert {(each.table, tuple(each.key)) for each in found.differences} == {
         ("answers", wrong[:1]),
         ("answers", gone[:1]),
         ("answers", added[:1]),

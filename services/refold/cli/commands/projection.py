@@ -12,7 +12,7 @@ from refold.cli.platform import Shell, agree
 from refold.client.reading.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
 from refold.console.projections.following import lags
 from refold.console.projections.service import BuildProgress, KeptProjection, verify
-from refold.console.projections.status import as_verified, stands_still, status_of
+from refold.console.projections.status import stands_still, status_of
 from refold.console.projections.views import views
 from refold.console.sql.opening import open_views
 from refold.core.errors import ConflictError, NotFoundError
@@ -52,7 +52,7 @@ def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOpti
         show(f"fold the log for {projection}", at.of - at.lag, at.of)
 
     with TemporaryDirectory(prefix="refold-") as folder, closing(open_views(f"sqlite:///{folder}/views.db")) as scratch:
-        verified = as_verified(projection, verify(code, database, scratch, source, progress), code.tables)
+        verified = verify(code, database, scratch, source, progress)
     verdict = "[green]equal[/]" if verified.equal else f"[red]{len(verified.differences)} rows differ[/]"
     lines = [f"{projection}, generation {verified.generation}: {verdict}"]
     lines += [f"  {row.table:<20} {'equal' if row.equal else '[red]differs[/]'}" for row in verified.tables]

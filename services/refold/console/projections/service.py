@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from refold.client.reading.projection import ProjectionVerified, RowDifference, TableDigest
 from refold.console.projections.following import MOST_RECORDS, Follower, lags
 from refold.console.projections.projector import ProjectionError, Projector
 from refold.console.projections.publishing import REPLACED, RUN_IDS, RunRows, SendRows
@@ -282,36 +282,13 @@ def carried(projection: Projection, serving: ViewReader, building: Follower) -> 
     return changes
 
 
-class Difference(NamedTuple):
-    """A row that differs; None where the view or the fold of the log lacks it."""
-
-    table: str
-    key: tuple[Scalar, ...]
-    view: ViewRow | None
-    log: ViewRow | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A view compared with a fold of the log, with digests by table."""
-
-    generation: int
-    positions: Mapping[Place, int]
-    digests: Mapping[str, tuple[int, int]]
-    differences: tuple[Difference, ...]
-
-    @property
-    def equal(self) -> bool:
-        return not self.differences
-
-
 def verify(
     projection: Projection,
     database: ViewDatabase,
     scratch: ViewDatabase,
     source: LogSource,
     progress: Callable[[BuildProgress], object] = lambda _: None,
-) -> Comparison:
+) -> ProjectionVerified:
     """Fold the log again up to the position of a live view, and compare all rows. **Raises** NotFoundError;
     ConflictError for rows of another version or other prices."""
     number = serving(database, projection.name)
@@ -331,7 +308,16 @@ def verify(
         pairs = {table: (digest, _digest(table, again.store, starts)) for table, digest in tables.items()}
         differing = (table for table, (own, other) in pairs.items() if own != other)
         differences = [row for table in differing for row in _differences(table, (view, again.store), starts)]
-    return Comparison(number, until, {table.name: pair for table, pair in pairs.items()}, tuple(differences))
+    return ProjectionVerified(
+        projection=projection.name,
+        generation=number,
+        equal=not differences,
+        tables=[
+            TableDigest(table=table.name, view=f"{own:032x}", log=f"{other:032x}", equal=own == other)
+            for table, (own, other) in pairs.items()
+        ],
+        differences=differences,
+    )
 
 
 def _check_made(projection: Projection, view: ViewReader) -> None:
@@ -372,13 +358,24 @@ def _comparable(
 
 def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
-) -> Iterator[Difference]:
+) -> Iterator[RowDifference]:
     """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
     sides = (_present(table, store, starts, side) for side, store in enumerate(stores))
     for key, rows in groupby(merge(*sides, key=itemgetter(0)), key=itemgetter(0)):
         by_side = {side: row for _, side, row in rows}
-        if by_side.get(0) != by_side.get(1):
-            yield Difference(table.name, key, by_side.get(0), by_side.get(1))
+        if (own := by_side.get(0)) != (other := by_side.get(1)):
+            row = own or other
+            run = str(row[table.run_place]) if row and "run_id" in table.places else ""
+            view, log = _shown(table, own), _shown(table, other)
+            yield RowDifference(table=table.name, key=[*map(_value, key)], run_id=run, view=view, log=log)
+
+
+def _shown(table: ViewTable, row: ViewRow | None) -> dict[str, object] | None:
+    return None if row is None else dict(zip(table.names, map(_value, row), strict=True))
+
+
+def _value(value: Scalar) -> object:
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _present(

@@ -4,20 +4,11 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from refold.client.reading.projection import (
-    ProjectionGeneration,
-    ProjectionInfo,
-    ProjectionPosition,
-    ProjectionVerified,
-    RowDifference,
-    TableDigest,
-)
+from refold.client.reading.projection import ProjectionGeneration, ProjectionInfo, ProjectionPosition
 from refold.console.projections.following import lags, misplaced
-from refold.console.projections.service import Comparison
 from refold.console.projections.shipped.tables import APPROVALS, DEAD_LETTER_ROWS, HOLDS, STEPS
 from refold.core.errors import ConflictError, NotFoundError
 from refold.core.redaction import public_url
-from refold.core.tables import Scalar, ViewRow, ViewTable
 from refold.engine.ports.log import LogSource, Place
 from refold.engine.ports.tables import Query, ViewDatabase, ViewReader, Where
 
@@ -94,38 +85,3 @@ def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int,
         for (topic, number), (_, end) in sorted(bounds.items())
         for at in [positions.get((topic, number), 0)]
     ]
-
-
-def as_verified(name: str, comparison: Comparison, tables: Iterable[ViewTable]) -> ProjectionVerified:
-    by_name = {table.name: table for table in tables}
-    return ProjectionVerified(
-        projection=name,
-        generation=comparison.generation,
-        equal=comparison.equal,
-        tables=[
-            TableDigest(table=table, view=f"{view:032x}", log=f"{log:032x}", equal=view == log)
-            for table, (view, log) in comparison.digests.items()
-        ],
-        differences=[
-            RowDifference(
-                table=row.table,
-                key=[_shown(value) for value in row.key],
-                run_id=_run_of(by_name[row.table], row.view or row.log),
-                view=_named(by_name[row.table], row.view),
-                log=_named(by_name[row.table], row.log),
-            )
-            for row in comparison.differences
-        ],
-    )
-
-
-def _run_of(table: ViewTable, row: ViewRow | None) -> str:
-    return str(row[table.run_place]) if row and "run_id" in table.places else ""
-
-
-def _named(table: ViewTable, row: ViewRow | None) -> dict[str, object] | None:
-    return None if row is None else {name: _shown(value) for name, value in zip(table.names, row, strict=True)}
-
-
-def _shown(value: Scalar) -> object:
-    return value.hex() if isinstance(value, bytes) else value
