@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from refold.console.projections import following
 from refold.console.projections.following import Follower
 from refold.console.projections.metrics import ViewMetrics
-from refold.console.projections.service import BuildProgress, KeptProjection, carried, serving, verify
+from refold.console.projections.service import KeptProjection, carried, serving, verify
 from refold.console.projections.status import status_of
 from refold.console.sql.opening import open_views
 from refold.core.errors import ConflictError, UsageError
@@ -432,8 +432,8 @@ def test_verify_ends_where_markers_have_come_since_the_view_was_written(log: Lis
     settle(attentive(Squares(), database, log))
     log.mark("run-3")  # read by nobody so far
 
-    def give_up(progress: BuildProgress) -> None:
-        assert next(rounds) < 1_000, f"{progress} stays as it is"
+    def give_up(done: int, whole: int) -> None:
+        assert next(rounds) < 1_000, f"{done} of {whole} stays as it is"
 
     assert verify(Squares(), database, MemoryViewDatabase(), log, give_up).equal
 

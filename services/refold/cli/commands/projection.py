@@ -11,7 +11,7 @@ from refold.cli.commands.serve.projections import app_projections
 from refold.cli.platform import Shell, agree
 from refold.client.reading.projection import ProjectionBuilt, ProjectionDropped, ProjectionInfo
 from refold.console.projections.following import lags
-from refold.console.projections.service import BuildProgress, KeptProjection, verify
+from refold.console.projections.service import KeptProjection, verify
 from refold.console.projections.status import stands_still, status_of
 from refold.console.projections.views import views
 from refold.console.sql.opening import open_views
@@ -48,8 +48,8 @@ def verify_projection(projection: ProjectionArgument = "refold", *, app: AppOpti
     code = _projection_code(projection, app)
     show = output.progress()
 
-    def progress(at: BuildProgress) -> None:
-        show(f"fold the log for {projection}", at.of - at.lag, at.of)
+    def progress(done: int, whole: int) -> None:
+        show(f"fold the log for {projection}", done, whole)
 
     with TemporaryDirectory(prefix="refold-") as folder, closing(open_views(f"sqlite:///{folder}/views.db")) as scratch:
         verified = verify(code, database, scratch, source, progress)

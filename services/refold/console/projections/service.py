@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -48,14 +48,6 @@ def priced(own: Mapping[str, Price] | None = None) -> tuple[PriceOf, str]:
 
 def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
     return (Shipped(*priced(own)),)
-
-
-class BuildProgress(NamedTuple):
-    """Progress of a generation: `lag` offsets are left of the total `of`."""
-
-    generation: int
-    lag: int
-    of: int
 
 
 class KeptProjection:
@@ -287,10 +279,10 @@ def verify(
     database: ViewDatabase,
     scratch: ViewDatabase,
     source: LogSource,
-    progress: Callable[[BuildProgress], object] = lambda _: None,
+    progress: Callable[[int, int], object] = lambda done, whole: None,
 ) -> ProjectionVerified:
     """Fold the log again up to the position of a live view, and compare all rows. **Raises** NotFoundError;
-    ConflictError for rows of another version or other prices."""
+    ConflictError for rows of another version or other prices. `progress` receives the records read and their total."""
     number = serving(database, projection.name)
     with database.store(projection.name, number).snapshot() as view:
         _check_made(projection, view)
@@ -303,7 +295,7 @@ def verify(
         whole = sum(until.values())
         while any(again.positions[place] < end for place, end in until.items()):
             again.advance(0.2, until)
-            progress(BuildProgress(number, sum(end - again.positions[place] for place, end in until.items()), whole))
+            progress(sum(again.positions[place] for place in until), whole)
         again.close()
         pairs = {table: (digest, _digest(table, again.store, starts)) for table, digest in tables.items()}
         differing = (table for table, (own, other) in pairs.items() if own != other)
@@ -366,15 +358,15 @@ def _differences(
         if (own := by_side.get(0)) != (other := by_side.get(1)):
             row = own or other
             run = str(row[table.run_place]) if row and "run_id" in table.places else ""
-            view, log = _shown(table, own), _shown(table, other)
-            yield RowDifference(table=table.name, key=[*map(_value, key)], run_id=run, view=view, log=log)
+            view, log = _by_column(table, own), _by_column(table, other)
+            yield RowDifference(table=table.name, key=[*map(_json_value, key)], run_id=run, view=view, log=log)
 
 
-def _shown(table: ViewTable, row: ViewRow | None) -> dict[str, object] | None:
-    return None if row is None else dict(zip(table.names, map(_value, row), strict=True))
+def _by_column(table: ViewTable, row: ViewRow | None) -> dict[str, object] | None:
+    return None if row is None else dict(zip(table.names, map(_json_value, row), strict=True))
 
 
-def _value(value: Scalar) -> object:
+def _json_value(value: Scalar) -> object:
     return value.hex() if isinstance(value, bytes) else value
 
 
