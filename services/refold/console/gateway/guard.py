@@ -3,23 +3,18 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from refold.client.reading.api import HttpProblem
 from refold.console.gateway.rates import LIMITS
 from refold.console.gateway.roles import SAFE
 from refold.engine.runtime.own_host import is_own_host
-
-AsgiScope = MutableMapping[str, Any]
-AsgiMessage = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[AsgiMessage]]
-Send = Callable[[AsgiMessage], Awaitable[None]]
-Asgi = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 _log = structlog.get_logger()
 
@@ -55,23 +50,23 @@ def is_page(path: str) -> bool:
 class SiteGuard:
     """Refuses requests of other sites, and too large or slow ones. Pure ASGI, so that streams are not delayed."""
 
-    def __init__(self, app: Asgi, hosts: Iterable[str] = (), body_s: float = LIMITS.body_s) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = (), body_s: float = LIMITS.body_s) -> None:
         self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
         self._body_s = body_s
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = _Headers(scope["headers"])
+        headers, answer = Headers(scope=scope), _Answer(send)
         # A name of an attacker may point at this machine. A page of another site must not write, nor learn from the
         # loading of answers that it cannot read (how long a search takes); its links may be followed.
-        refused = self._refused_host(headers.one("host")) or _refused_page(headers, unsafe=scope["method"] not in SAFE)
+        refused = self._refused_host(_joined(headers, "host"))
+        refused = refused or _refused_page(headers, unsafe=scope["method"] not in SAFE)
         refused = refused or _refused_body(headers, forms=is_page(scope["path"]))
         if refused is not None:
-            await _answer(send, refused)
+            await _send_problem(answer, refused)
             return
-        answer = _Answer(send)
         try:
             await self._app(scope, _Body(receive, answer, self._body_s), answer)
         # The boundary of HTTP handlers: nothing but a problem goes out.
@@ -81,7 +76,7 @@ class SiteGuard:
             _log.exception("gateway.failed", path=scope["path"], error=type(error).__name__)
             detail = "the gateway failed; its log has the reason"
             problem = HttpProblem(title="Service Unavailable", status=503, detail=detail, code="internal")
-            await _answer(send, problem, (b"retry-after", b"5"))
+            await _send_problem(answer, problem, (b"retry-after", b"5"))
 
     def _refused_host(self, host: str) -> HttpProblem | None:
         if is_own_host(host) or _PORT.sub("", host).lower() in self._hosts:
@@ -90,19 +85,9 @@ class SiteGuard:
         return HttpProblem(title="Misdirected Request", status=421, detail=detail, code="other_host")
 
 
-class _Headers:
-    """Headers by name, which a client may repeat."""
-
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        self._values: dict[str, list[str]] = {}
-        for name, value in raw:
-            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-
-    def of(self, name: str) -> list[str]:
-        return self._values.get(name, [])
-
-    def one(self, name: str) -> str:
-        return ", ".join(self.of(name))
+def _joined(headers: Headers, name: str) -> str:
+    """Return a header's value; a client may repeat it."""
+    return ", ".join(headers.getlist(name))
 
 
 class _Answer:
@@ -111,7 +96,7 @@ class _Answer:
     def __init__(self, send: Send) -> None:
         self._send, self.begun = send, False
 
-    async def __call__(self, message: AsgiMessage) -> None:
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
             present = {name.lower() for name, _ in message["headers"]}
@@ -128,7 +113,7 @@ class _Body:
         self._receive, self._answer, self._size, self._whole = receive, answer, 0, False
         self._limit_s, self._until = limit_s, time.monotonic() + limit_s
 
-    async def __call__(self) -> AsgiMessage:
+    async def __call__(self) -> Message:
         if self._whole:  # the next message is the end of the connection; streams wait for it
             return await self._receive()
         try:
@@ -146,26 +131,25 @@ class _Body:
         return message
 
 
-def _refused_page(headers: _Headers, *, unsafe: bool) -> HttpProblem | None:
-    host = headers.one("host")
-    crossed = any(site not in ("same-origin", "none") for site in headers.of("sec-fetch-site"))
-    loads = unsafe or headers.one("sec-fetch-mode") != "navigate"
-    foreign = any(origin.partition("://")[2] != host for origin in headers.of("origin"))
+def _refused_page(headers: Headers, *, unsafe: bool) -> HttpProblem | None:
+    host = _joined(headers, "host")
+    crossed = any(site not in ("same-origin", "none") for site in headers.getlist("sec-fetch-site"))
+    loads = unsafe or _joined(headers, "sec-fetch-mode") != "navigate"
+    foreign = any(origin.partition("://")[2] != host for origin in headers.getlist("origin"))
     if (crossed and loads) or (foreign and unsafe):
         detail = "a page of another site may not use this"
         return HttpProblem(title="Forbidden", status=403, detail=detail, code="other_origin")
     return None
 
 
-def _refused_body(headers: _Headers, *, forms: bool) -> HttpProblem | None:
-    length = headers.one("content-length") or "0"
+def _refused_body(headers: Headers, *, forms: bool) -> HttpProblem | None:
+    length = _joined(headers, "content-length") or "0"
     # `int` raises for thousands of digits.
     if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
         detail = f"a body has {MOST_BODY} bytes at most"
         return HttpProblem(title="Content Too Large", status=413, detail=detail, code="too_large")
-    encoding = headers.one("content-encoding")
-    kind = headers.one("content-type")
-    has_body = length != "0" or bool(headers.of("transfer-encoding"))
+    encoding, kind = _joined(headers, "content-encoding"), _joined(headers, "content-type")
+    has_body = length != "0" or "transfer-encoding" in headers
     if encoding.lower() not in ("", "identity") or (
         has_body and not (kind == _FORM if forms else _JSON.fullmatch(kind))
     ):
@@ -175,18 +159,11 @@ def _refused_body(headers: _Headers, *, forms: bool) -> HttpProblem | None:
     return None
 
 
-async def _answer(send: Send, problem: HttpProblem, *more: tuple[bytes, bytes]) -> None:
+async def _send_problem(answer: _Answer, problem: HttpProblem, *more: tuple[bytes, bytes]) -> None:
     body = problem.model_dump_json().encode()
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
-        *HEADERS,
-        *more,
-    ]
-    if problem.status == 413:  # the body is not waited for
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode()), *more]
+    await answer({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await answer({"type": "http.response.body", "body": body})
 
 
 class TimedProtocol(H11Protocol):
