@@ -23,7 +23,7 @@ from refold.client.reading.history import Run
 from refold.client.reading.run import RunEvent, entry_events
 from refold.console.gateway.rates import LIMITS, GatewayLimits
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, entry_of, matching, runs_query
+from refold.console.projections.runs import ViewedRuns, entry_of, head_of, matching, runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.beside import spent_of
@@ -139,9 +139,9 @@ class ReadSide:
     def wait(self, timeout_s: float) -> bool:
         return self._database.wait(timeout_s)
 
-    def head(self, run: RunId) -> ViewRow | None:
+    def head(self, run: RunId) -> dict[str, Any] | None:
         with _in_use():
-            return self.store().rows(HEADS, [(run,)]).get((run,))
+            return head_of(self.store(), run)
 
     def find(self, run: RunId) -> Run | None:
         with self.still() as view:
@@ -160,7 +160,7 @@ class ReadSide:
         return self.runs_at(view, run, [seq])[0]
 
     def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
-        last = int(self.check(view, run)[HEADS.places["seq"]])
+        last = self.check(view, run)["seq"]
         if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
             raise errors.MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
         if not (points := ViewedRuns(view).points(run, seqs)):
@@ -169,7 +169,7 @@ class ReadSide:
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
         """Return the number of a run's last event by a time. **Raises** as `run_at`."""
-        name = RunId(str(self.check(view, run)[0]))
+        name = RunId(self.check(view, run)["run_id"])
         if seq := ViewedRuns(view).seq_at(name, at_ms):
             return seq
         row = view.rows(tables.RUNS, [(name,)])[name,]
@@ -202,14 +202,13 @@ class ReadSide:
     def missing(self, view: ViewReader, run: str) -> errors.NotFoundError | None:
         """Return the error of a run that the view lacks, or None."""
         name = run_id(run)
-        heads = view.rows(HEADS, [(name,)])
-        return ViewedRuns(view).gone(name) if heads else _missing(view, name)
+        return ViewedRuns(view).gone(name) if head_of(view, name) else _missing(view, name)
 
-    def check(self, view: ViewReader, run: str) -> ViewRow:
-        """Return the row of `heads` of a run with events. **Raises** as `run`."""
+    def check(self, view: ViewReader, run: str) -> dict[str, Any]:
+        """Return the columns of `heads` for a run with events. **Raises** as `run`."""
         name = run_id(run)
-        head = view.rows(HEADS, [(name,)]).get((name,))
-        if head is None or not head[HEADS.places["seq"]]:
+        head = head_of(view, name)
+        if head is None or not head["seq"]:
             raise _missing(view, name)
         return head
 
@@ -217,10 +216,9 @@ class ReadSide:
         """Return False if this is the last possible event. **Raises** NotYetError if it is missing, and as `run`."""
         with _in_use():
             head = self.check(self.store(), run)
-        last = int(head[HEADS.places["seq"]])
-        if last < seq:
+        if (last := head["seq"]) < seq:
             raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
-        return last > seq or head[HEADS.places["status"]] not in ("completed", "cancelled")
+        return last > seq or head["status"] not in ("completed", "cancelled")
 
     def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> api.RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""
@@ -282,12 +280,12 @@ def _letter_of(row: Mapping[str, Any]) -> Letter:
 
 
 def _missing(view: ViewReader, run: RunId) -> errors.NotFoundError:
-    head = view.rows(HEADS, [(run,)]).get((run,))
+    head = head_of(view, run)
     if head is None:
         return errors.NotFoundError(f"there is no run {run}", hint="it may be on its way: look again in a second")
     if (gone := ViewedRuns(view).gone(run)) is not None:
         return gone
-    reason = str(head[HEADS.places["reason"]]) or "its rows are not the entries of its log"
+    reason = head["reason"] or "its rows are not the entries of its log"
     return errors.NotFoundError(
         f"the view has no history of run {run}: {reason}", hint=f"`refold projection rebuild {Shipped.name}`"
     )

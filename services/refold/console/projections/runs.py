@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from refold.client.operations.runs import STALLED, STATES, RunQuery
 from refold.client.reading.history import JudgedRecord, Run, extend, fold_to
@@ -34,8 +35,8 @@ class ViewedRuns:
     def points(self, run: str, seqs: Collection[int]) -> list[Run]:
         """Return a run as of each of these events; empty where `find` returns None."""
         name = run_id(run)
-        head = self._store.rows(HEADS, [(name,)]).get((name,))
-        if head is None or head[HEADS.places["reason"]] or not head[HEADS.places["seq"]]:
+        head = head_of(self._store, name)
+        if head is None or head["reason"] or not head["seq"]:
             return []
         try:
             # The projector has judged the entries, and rows contain those that count alone: they are not judged again.
@@ -44,17 +45,16 @@ class ViewedRuns:
             return []
         # A point of the past lacks the head; one of now has the entry that the projector noted.
         ids = {judged.id for judged in max(folded, key=lambda point: point.state.head.seq).records}
-        whole = max(seqs) < int(head[HEADS.places["seq"]] or 0) or head[HEADS.places["entry"]] in ids
+        whole = max(seqs) < head["seq"] or head["entry"] in ids
         return folded if ids and whole else []
 
     def again(self, run: Run) -> Run | None:
         """Return a known run with its newer entries; None if they do not continue it."""
         name, seq = run.state.run_id, run.state.head.seq
-        head = self._store.rows(HEADS, [(name,)]).get((name,))
-        if head is None or head[HEADS.places["reason"]]:
+        head = head_of(self._store, name)
+        if head is None or head["reason"]:
             return None
-        entry = head[HEADS.places["entry"]]
-        if entry == run.state.head.id:  # an id is a digest of all entries before it too
+        if head["entry"] == run.state.head.id:  # an id is a digest of all entries before it too
             return run
         newer, where = run.copy(), (Where("run_id", "=", name), Where("last_seq", ">", seq))
         try:
@@ -63,18 +63,14 @@ class ViewedRuns:
                 extend(newer, judged, fresh)
         except FoldError:
             return None
-        return newer if entry == newer.state.head.id else None
+        return newer if head["entry"] == newer.state.head.id else None
 
     def gone(self, run: RunId) -> GoneError | None:
         """Return the error of an erased run while any topic has records of it; None for any other."""
-        head = self._store.rows(HEADS, [(run,)]).get((run,))
-        if (
-            head is None
-            or head[HEADS.places["seq"]]
-            or not (head[HEADS.places["status"]] or head[HEADS.places["marked"]])
-        ):
+        head = head_of(self._store, run)
+        if head is None or head["seq"] or not (head["status"] or head["marked"]):
             return None
-        return gone(run, head[HEADS.places["marked"]], head[HEADS.places["file"]])  # type: ignore[arg-type]
+        return gone(run, head["marked"], head["file"])
 
     def seq_at(self, run: RunId, at_ms: int) -> int:
         """Return the number of a run's last event by a time, 0 for none."""
@@ -94,6 +90,12 @@ class ViewedRuns:
             if (child := self.find(name)) is not None:
                 runs += [child, *self.family(child)]
         return runs
+
+
+def head_of(view: ViewReader, run: RunId) -> dict[str, Any] | None:
+    """Return the columns of `heads` for a run, None if the view has none."""
+    row = view.rows(HEADS, [(run,)]).get((run,))
+    return None if row is None else HEADS.named(row)
 
 
 def matching(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
