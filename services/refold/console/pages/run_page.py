@@ -120,7 +120,6 @@ def run_pages(site: APIRouter) -> None:
             words_of=wording,
             now_ms=now_ms,
             types=" ".join(EVENT_NAMES),
-            base=base,
             part=query.part,
             fork_from=fork_from(history, at),
             **({} if query.part else _rows(history, query.show, now_ms, below)),

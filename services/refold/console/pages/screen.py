@@ -60,7 +60,7 @@ class AskField(NamedTuple):
 
 
 class AskForm(NamedTuple):
-    """A form; with `reads` it is a query that writes nothing."""
+    """A form, sent to `action`; `says` is its explanation, `back` the page of a link that leaves it."""
 
     id: str
     title: str
@@ -68,7 +68,6 @@ class AskForm(NamedTuple):
     fields: Sequence[AskField]
     button: str
     says: str = ""
-    reads: bool = False
     back: str = ""
     part: str = "form"
 
