@@ -1,6 +1,6 @@
 """Lists from the view other than runs."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -45,41 +45,32 @@ def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
 
 
 def _sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage:
-    keys = [(_of(tables.RUN_SESSIONS, row, "run_id"),) for row in page]
-    runs = view.rows(tables.RUNS, keys)
-    rows = [
-        SessionRow(
-            session=(session := _of(tables.RUN_SESSIONS, row, "session")),
-            runs=view.count(Query(tables.RUN_SESSIONS, (Where("session", "=", session),))),
-            **{
-                name: _of(tables.RUNS, runs[key], name)
-                for name in SessionRow.model_fields
-                if name in tables.RUNS.places
-            },
-        )
-        for row, key in zip(page, keys, strict=True)
-    ]
-    return SessionPage(sessions=rows, cursor=cursor)
+    rows, sessions = [tables.RUN_SESSIONS.named(row) for row in page], []
+    runs = view.rows(tables.RUNS, [(row["run_id"],) for row in rows])
+    for row in rows:
+        newest = tables.RUNS.named(runs[row["run_id"],])
+        count = view.count(Query(tables.RUN_SESSIONS, (Where("session", "=", row["session"]),)))
+        columns = {name: newest[name] for name in SessionRow.model_fields if name in newest}
+        sessions.append(SessionRow(session=row["session"], runs=count, **columns))
+    return SessionPage(sessions=sessions, cursor=cursor)
 
 
 def doubt_page(view: ViewReader, filters: CursorFilter) -> DoubtPage:
     """Return a page of calls in doubt, the oldest first."""
     query = Query(tables.STEPS, (Where("status", "=", "doubt"),), order="sent_ms", limit=filters.limit)
     page, cursor = page_behind(view, filters.cursor, "doubts", query)
-    runs = view.rows(tables.RUNS, [(_of(tables.STEPS, row, "run_id"),) for row in page])
-    questions = view.rows(tables.APPROVALS, [(_of(tables.STEPS, row, "approval_id"),) for row in page])
-    return DoubtPage(doubts=[_doubt(row, runs, questions) for row in page], cursor=cursor)
+    steps = [tables.STEPS.named(row) for row in page]
+    runs = view.rows(tables.RUNS, [(step["run_id"],) for step in steps])
+    questions = view.rows(tables.APPROVALS, [(step["approval_id"],) for step in steps])
+    doubts = [_doubt(step, runs[step["run_id"],], questions.get((step["approval_id"],))) for step in steps]
+    return DoubtPage(doubts=doubts, cursor=cursor)
 
 
-def _doubt(row: ViewRow, runs: dict[ViewRow, ViewRow], questions: dict[ViewRow, ViewRow]) -> DoubtRow:
-    of = tables.STEPS.named(row)
-    question = questions.get((of["approval_id"],))
-    about = {"approvers": "", "quorum": 0, "expires_ms": 0}
-    if question is not None:
-        about = {name: _of(tables.APPROVALS, question, name) for name in about}
-    of |= about | {"tool": of["name"], "approval": of["approval_id"], "ways": [*CAME.values()]}
-    of["agent"] = _of(tables.RUNS, runs[of["run_id"],], "agent")
-    return DoubtRow(**{name: of[name] for name in DoubtRow.model_fields})
+def _doubt(step: dict[str, Any], run: ViewRow, question: ViewRow | None) -> DoubtRow:
+    asked = tables.APPROVALS.named(question) if question else {"approvers": "", "quorum": 0, "expires_ms": 0}
+    more = {"tool": step["name"], "approval": step["approval_id"], "ways": [*CAME.values()]}
+    columns = {**asked, **step, **more, "agent": tables.RUNS.named(run)["agent"]}
+    return DoubtRow(**{name: columns[name] for name in DoubtRow.model_fields})
 
 
 def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
@@ -110,12 +101,11 @@ def activity_of(view: ViewReader, since: str) -> Activity:
     by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
     for day in daily_sums(_without(rows, "model")):
         by_day[day.agent, day.tool][day.day] = day
-    codes: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    codes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in view.query(Query(tables.DAILY_FAILURES, (Where("day", ">=", since),), limit=MOST_SUMMED)):
         of = tables.DAILY_FAILURES.named(row)
-        counted = codes[of["agent"], of["tool"]]
-        counted[of["code"]] = counted.get(of["code"], 0) + of["n"]
-    failures = {key: sorted(counts.items(), key=lambda day: -day[1])[:CODES_NAMED] for key, counts in codes.items()}
+        codes[of["agent"], of["tool"]][of["code"]] += of["n"]
+    failures = {key: counts.most_common(CODES_NAMED) for key, counts in codes.items()}
     looping = Query(
         tables.REPEATED_CALLS, (Where("times", ">=", LEAST_REPEATED),), (), "times", descending=True, limit=RUNS_NAMED
     )
@@ -133,7 +123,3 @@ def _without(rows: Iterable[ViewRow], *names: str) -> Iterator[ViewRow]:
     places = {tables.DAILY.places[name] for name in names}
     for row in rows:
         yield tuple("" if place in places else value for place, value in enumerate(row))
-
-
-def _of(table: Any, row: ViewRow, name: str) -> Any:
-    return row[table.places[name]]
