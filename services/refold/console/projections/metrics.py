@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -14,8 +14,8 @@ from refold.client.reading.member import WorkerGroup, Workers
 from refold.console.projections.following import lags
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
-from refold.console.projections.shipped.tables import APPROVALS, DAILY, HOLDS, RUNS, STEPS
-from refold.console.projections.status import stands_still
+from refold.console.projections.shipped.tables import APPROVALS, DAILY, HOLDS, RUNS
+from refold.console.projections.status import stands_still, steps_in
 from refold.core.errors import RefoldError
 from refold.core.run.account import NANO
 from refold.engine.ports.log import LogSource
@@ -85,14 +85,16 @@ class ViewMetrics(Collector):
         number = serving(self._database, Shipped.name)
         view = self._database.store(Shipped.name, number)
         counts = view.counts(Query(RUNS), ("status",))
-        yield _labelled("refold_runs", "Runs by state", "status", {str(key[0]): n for key, n in counts.items()})
+        yield _labelled(
+            "refold_runs", "Runs by state", ["status"], {(str(key[0]),): n for key, n in sorted(counts.items())}
+        )
         waiting = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
         oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(waiting)]
         gauges = {
             "refold_approvals_pending": (view.count(waiting), "Questions that wait for people"),
             "refold_approval_oldest_seconds": (max(0, *oldest, 0) / 1000, "Age of the oldest of them"),
-            "refold_calls_in_doubt": (_steps(view, "doubt"), "Calls of which nobody knows whether they happened"),
-            "refold_calls_on_hold": (_steps(view, "held"), "Calls that wait for an operator"),
+            "refold_calls_in_doubt": (steps_in(view, "doubt"), "Calls of which nobody knows whether they happened"),
+            "refold_calls_on_hold": (steps_in(view, "held"), "Calls that wait for an operator"),
             "refold_runs_stalled": (view.count(Query(HOLDS)), "Runs whose code is not run"),
         }
         for name, (value, text) in gauges.items():
@@ -114,25 +116,20 @@ class ViewMetrics(Collector):
         positions = {name: store.positions() for name, store in stores.items()}
         # The log after the positions, as in `status_of`: a view under load is ahead of bounds that were read before.
         bounds, log = self._source.bounds(), self._source.identity()
-        behind = {name: sum(lags(positions[name], bounds).values()) for name in names}
-        stopped = {
-            name: int(bool(stands_still(of.notes(), positions[name], log, bounds))) for name, of in stores.items()
-        }
-        yield _labelled("refold_projection_lag_records", "Records that a view has not read", "projection", behind)
-        yield _labelled("refold_projection_stopped", "1 if a view stands still", "projection", stopped)
+        behind, stopped = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+        for name, store in stores.items():
+            behind[name,] = sum(lags(positions[name], bounds).values())
+            stopped[name,] = bool(stands_still(store.notes(), positions[name], log, bounds))
+        yield _labelled("refold_projection_lag_records", "Records that a view has not read", ["projection"], behind)
+        yield _labelled("refold_projection_stopped", "1 if a view stands still", ["projection"], stopped)
         if self._ask is None:
             return
         groups, text = self._ask().groups, "for planners, or executors of a pool"
         for name, (about, value) in _OF_GROUPS.items():
-            family = GaugeMetricFamily(name, f"{about}, {text}", labels=["role", "pool"])
-            for group in groups:
-                family.add_metric([group.role, group.pool], value(group))
-            yield family
-        family = GaugeMetricFamily("refold_group_lag_records", "Records behind", labels=["role", "pool", "topic"])
-        for group in groups:
-            for topic, records in group.lag.items():
-                family.add_metric([group.role, group.pool, topic], records)
-        yield family
+            by_group = {(group.role, group.pool): value(group) for group in groups}
+            yield _labelled(name, f"{about}, {text}", ["role", "pool"], by_group)
+        by_topic = {(group.role, group.pool, topic): lag for group in groups for topic, lag in group.lag.items()}
+        yield _labelled("refold_group_lag_records", "Records behind", ["role", "pool", "topic"], by_topic)
 
     def _totals(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
         yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
@@ -157,12 +154,8 @@ def _by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
     return counts
 
 
-def _steps(view: ViewReader, status: str) -> int:
-    return view.count(Query(STEPS, (Where("status", "=", status),)))
-
-
-def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
-    for key, value in sorted(values.items()):
-        family.add_metric([key], value)
+def _labelled(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for label_values, value in values.items():
+        family.add_metric(label_values, value)
     return family

@@ -36,9 +36,8 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
             continue
         reason = stands_still(notes, before.get(number, {}), log, bounds)
         lag = sum(lags(positions, bounds).values())
-        rate = (sum(positions.values()) - sum(before.get(number, positions).values())) / max(
-            0.001, time.monotonic() - begun
-        )
+        read = sum(positions.values()) - sum(before.get(number, positions).values())
+        rate = read / max(0.001, time.monotonic() - begun)
         generations.append(
             ProjectionGeneration(
                 generation=number,
@@ -64,13 +63,14 @@ def _positions_before(name: str, database: ViewDatabase, numbers: Iterable[int])
 
 def needs_of(view: ViewReader, since_ms: int) -> dict[str, int]:
     """Return the numbers of runs, calls and questions that need people, and of dead letters since `since_ms`."""
-    steps = {name: view.count(Query(STEPS, (Where("status", "=", state),))) for name, state in _CALLS.items()}
+    steps = {"doubts": steps_in(view, "doubt"), "held": steps_in(view, "held")}
     letters = Query(DEAD_LETTER_ROWS, (Where("at_ms", ">=", since_ms),))
     questions = view.count(Query(APPROVALS, (Where("open", "=", 1),)))
     return {"stalled": view.count(Query(HOLDS)), **steps, "questions": questions, "dead_letters": view.count(letters)}
 
 
-_CALLS = {"doubts": "doubt", "held": "held"}
+def steps_in(view: ViewReader, status: str) -> int:
+    return view.count(Query(STEPS, (Where("status", "=", status),)))
 
 
 def stands_still(
