@@ -54,20 +54,10 @@ class ArchivedRuns:
             return self._files.get(run, (0, ""))[1]
 
 
-class _Alone(LoggedRuns):
-    """One archived run, whose home is its recorded partition."""
-
-    def __init__(self, run: ArchivedRun) -> None:
-        super().__init__(ArchiveReader(run))
-        self._place = run.partition
-
-    def home(self, run: RunId) -> int:
-        return self._place
-
-
 def _view_of(run: ArchivedRun, opened: ExitStack) -> ViewReader:
-    projection, records = Shipped(), list(ArchiveReader(run).scan(RUN_LOG))
+    projection, reader = Shipped(), ArchiveReader(run)
+    records = list(reader.scan(RUN_LOG))
     store = opened.enter_context(view_in_memory(Projector.tables_of(projection)))
     end = max(record.offset for record in records) + 1
-    Projector(projection, store, _Alone(run)).apply(records, {(RUN_LOG, run.partition): (0, end)})
+    Projector(projection, store, LoggedRuns(reader, run.partition)).apply(records, {(RUN_LOG, run.partition): (0, end)})
     return store

@@ -184,17 +184,17 @@ _home = lru_cache(1 << 14)(home)
 
 
 class LoggedRuns:
-    """`WholeRuns` read by scans of the runs' home partitions."""
+    """`WholeRuns` read by scans of the runs' home partitions. `recorded_home`: that of an archived run."""
 
-    def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: LogReader, recorded_home: int | None = None) -> None:
+        self._reader, self._recorded_home = reader, recorded_home
 
     @cached_property
     def partitions(self) -> int:
         return self._reader.partitions(RUN_LOG)
 
     def home(self, run: RunId) -> int:
-        return _home(root_of(run), self.partitions)
+        return _home(root_of(run), self.partitions) if self._recorded_home is None else self._recorded_home
 
     def read(self, runs: Collection[RunId], ends: Mapping[int, int]) -> Mapping[RunId, WholeRun]:
         homes: dict[int, set[RunId]] = {}
