@@ -80,12 +80,6 @@ class WholeRun:
 
 _Content = LogRecord | Unreadable | str
 
-Expect = Callable[[Batch, Sequence[Entry]], None]
-"""Reads the rows that a batch's entries change, before they are accepted, with one query for each table."""
-
-Beside = Callable[[Batch, Record, int], None]
-"""Applies a record of another topic; the number is the platform's partition count."""
-
 
 class WholeRuns(Protocol):
     @property
@@ -141,8 +135,8 @@ class Projector:
         self._take = getattr(self.projection, "take", self._apply)
         of_calls = not events_of or any("step" in get_type_hints(cls) for cls in events_of)
         self._of_calls = of_calls and self._take == self._apply
-        self._expect: Expect | None = getattr(self.projection, "expect", None)
-        self._beside: Beside | None = getattr(self.projection, "beside", None)
+        self._expect: Callable[[Batch, Sequence[Entry]], None] | None = getattr(self.projection, "expect", None)
+        self._beside: Callable[[Batch, Record, int], None] | None = getattr(self.projection, "beside", None)
         self._forget: Callable[[Batch], None] = getattr(
             self.projection, "forget", lambda batch: batch.forget(batch.run, erased=False)
         )

@@ -57,6 +57,7 @@ class Shipped(Projection):
         batch.fetch(tables.REPEATED_CALLS, ((run, digest_of_args(call)) for run, call in calls))
 
     def beside(self, batch: Batch, record: Record, partitions: int) -> None:
+        """Apply a record of a topic other than the run log; `partitions` is the platform's number of them."""
         take_beside(batch, record, partitions)
 
     def forget(self, batch: Batch) -> None:
@@ -230,17 +231,16 @@ def _part(row: list[Any]) -> tuple[int, ...]:
     return live, live and question > 0, doubt > 0, on_hold > 0, 0, *ended, tokens, nano_usd
 
 
-def _from_step(step: int) -> str:
-    return f"from step {step}" if step else ""
-
-
 _OPERATED: Mapping[type, tuple[str, Callable[[Any], tuple[str, str]]]] = {
     events.RunPaused: ("paused", lambda event: (event.role, event.reason)),
     events.RunUnpaused: ("unpaused", lambda event: (event.role, "")),
     events.DoubtResolved: ("resolved", lambda event: (event.verdict, event.comment)),
     events.RunMigrated: ("migrated", lambda event: (event.version, "")),
     events.RunAnnotated: ("annotated", lambda event: (event.role, event.note)),
-    events.RunRetried: ("retried", lambda event: (_from_step(event.from_step), event.reason)),
+    events.RunRetried: (
+        "retried",
+        lambda event: (f"from step {event.from_step}" * (event.from_step > 0), event.reason),
+    ),
     events.RunForked: ("forked", lambda event: (f"from {event.source.run_id}/{event.source.seq}", event.reason)),
     events.RunCancelled: ("cancelled", lambda event: ("", event.reason)),
 }
