@@ -155,11 +155,8 @@ class ReadSide:
             raise _missing(view, name)
         return history
 
-    def run_at(self, view: ViewReader, run: str, seq: int) -> Run:
-        """Return a run after an event. **Raises** as `run`; MalformedError for an unknown event."""
-        return self.runs_at(view, run, [seq])[0]
-
     def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
+        """Return a run after each of these events. **Raises** as `run`; MalformedError for an unknown event."""
         last = self.check(view, run)["seq"]
         if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
             raise errors.MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
@@ -168,7 +165,7 @@ class ReadSide:
         return points
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
-        """Return the number of a run's last event by a time. **Raises** as `run_at`."""
+        """Return the number of a run's last event by a time. **Raises** as `runs_at`."""
         name = RunId(self.check(view, run)["run_id"])
         if seq := ViewedRuns(view).seq_at(name, at_ms):
             return seq

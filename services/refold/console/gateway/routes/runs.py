@@ -51,7 +51,8 @@ def run_routes(site: APIRouter) -> None:
         with shared.view_of(run, after) as view:
             seqs = [at_seq] if at_seq else []
             seqs += [shared.reading.seq_at(view, run, at_ms)] if at_ms else []
-            history = shared.reading.run_at(view, run, min(seqs)) if seqs else shared.reading.run(view, run)
+            reading = shared.reading
+            history = reading.runs_at(view, run, [min(seqs)])[0] if seqs else reading.run(view, run)
         if not seqs:
             history.mark(shared.platform.idle_pools)
         return info_of(history, turns_of(history.state, _texts(shared, history)) if seqs else ())
