@@ -58,11 +58,11 @@ def build_api(gateway: Gateway) -> Api:
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Gateway]]:
         # A write waits in a thread for its outcome: as many as there may be leave room for all reads.
         current_default_thread_limiter().total_tokens = MOST_READS + MOST_WRITES + 16
-        gateway.writing.open()
+        gateway.refusals.open()
         yield {"gateway": gateway}
         gateway.streams.close()
         gateway.forks.close()
-        gateway.writing.close()
+        gateway.refusals.close()
         await gateway.client.close()
         gateway.database.close()
 

@@ -78,9 +78,9 @@ class Gateway:
     """File of the archive from which this request is answered."""
 
     def __post_init__(self) -> None:
-        refusals = Refusals(self.platform)
-        self.reading = ReadSide(self.database, refusals.of, self.limits)
-        self.writing = WriteSide(self.platform, self.reading, refusals, lambda: self.client.broken)
+        self.refusals = Refusals(self.platform)
+        self.reading = ReadSide(self.database, self.refusals.of, self.limits)
+        self.writing = WriteSide(self.platform, self.reading, self.refusals, lambda: self.client.broken)
         self._archive = _archive(self.platform.settings.archive.url)
         self.streams = RunStreams(self.reading, self.platform, self.limits)
         self.figures = LiveFigures(lambda: self.platform.runs.reader.tail(RUN_INSIGHT))

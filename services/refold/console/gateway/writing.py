@@ -181,9 +181,3 @@ class WriteSide:
     def get(self, run: str) -> Run:
         with self._reading.still() as view:
             return self._reading.run(view, RunId(run))
-
-    def open(self) -> None:
-        self._refusals.open()
-
-    def close(self) -> None:
-        self._refusals.close()
