@@ -150,9 +150,8 @@ def _refused_body(headers: Headers, *, forms: bool) -> HttpProblem | None:
         return HttpProblem(title="Content Too Large", status=413, detail=detail, code="too_large")
     encoding, kind = _joined(headers, "content-encoding"), _joined(headers, "content-type")
     has_body = length != "0" or "transfer-encoding" in headers
-    if encoding.lower() not in ("", "identity") or (
-        has_body and not (kind == _FORM if forms else _JSON.fullmatch(kind))
-    ):
+    takes = kind == _FORM if forms else _JSON.fullmatch(kind)
+    if encoding.lower() not in ("", "identity") or (has_body and not takes):
         detail = f"content-type {kind[:80]!r}, content-encoding {encoding[:80]!r}"
         hint = "send application/json, not compressed"
         return HttpProblem(title="Unsupported Media Type", status=415, detail=detail, code="media_type", hint=hint)

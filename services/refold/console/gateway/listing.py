@@ -106,9 +106,8 @@ def activity_of(view: ViewReader, since: str) -> Activity:
         of = tables.DAILY_FAILURES.named(row)
         codes[of["agent"], of["tool"]][of["code"]] += of["n"]
     failures = {key: counts.most_common(CODES_NAMED) for key, counts in codes.items()}
-    looping = Query(
-        tables.REPEATED_CALLS, (Where("times", ">=", LEAST_REPEATED),), (), "times", descending=True, limit=RUNS_NAMED
-    )
+    often = (Where("times", ">=", LEAST_REPEATED),)
+    looping = Query(tables.REPEATED_CALLS, often, (), "times", descending=True, limit=RUNS_NAMED)
     tools = daily_sums(row for row in _without(rows, "day", "model") if row[tables.DAILY.places["tool"]])
     return Activity(
         sorted(daily_sums(_without(rows, "day", "tool", "model")), key=lambda day: -day.runs_requested),

@@ -158,10 +158,8 @@ def _untitled(part: Any, *, names: bool = False) -> Any:
         return [_untitled(element) for element in part]
     if not isinstance(part, dict):
         return part
-    named = {key: value for key, value in part.items() if names or key != "title"}
-    return {
-        key: value if key == "example" else _untitled(value, names=key == "properties") for key, value in named.items()
-    }
+    named = ((key, value) for key, value in part.items() if names or key != "title")
+    return {key: value if key == "example" else _untitled(value, names=key == "properties") for key, value in named}
 
 
 def _statuses(path: str, method: str) -> list[int]:

@@ -171,9 +171,8 @@ class ReadSide:
             return seq
         row = view.rows(tables.RUNS, [(name,)])[name,]
         first, last = (row[tables.RUNS.places[column]] for column in ("requested_ms", "at_ms"))
-        raise errors.MalformedError(
-            f"run {run} was not there at {at_ms}", hint=f"its entries are from {first!s} to {last!s}"
-        )
+        hint = f"its entries are from {first!s} to {last!s}"
+        raise errors.MalformedError(f"run {run} was not there at {at_ms}", hint=hint)
 
     def daily(self, view: ViewReader, filters: api.DailyFilter) -> list[api.DailyRow]:
         where = matching(("day", ">=", filters.since), ("day", "<=", filters.until), ("agent", "=", filters.agent))
@@ -183,10 +182,8 @@ class ReadSide:
 
     def actions(self, view: ViewReader, filters: api.ActionFilter) -> list[api.OperatorAction]:
         where = matching(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
-        rows = view.query(
-            Query(tables.OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
-        )
-        return [api.OperatorAction(**tables.OPERATOR_ACTIONS.named(row)) for row in rows]
+        query = Query(tables.OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
+        return [api.OperatorAction(**tables.OPERATOR_ACTIONS.named(row)) for row in view.query(query)]
 
     def letters(self, view: ViewReader, filters: api.LetterFilter) -> list[Letter]:
         where = matching(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
@@ -283,9 +280,8 @@ def _missing(view: ViewReader, run: RunId) -> errors.NotFoundError:
     if (gone := ViewedRuns(view).gone(run)) is not None:
         return gone
     reason = head["reason"] or "its rows are not the entries of its log"
-    return errors.NotFoundError(
-        f"the view has no history of run {run}: {reason}", hint=f"`refold projection rebuild {Shipped.name}`"
-    )
+    hint = f"`refold projection rebuild {Shipped.name}`"
+    return errors.NotFoundError(f"the view has no history of run {run}: {reason}", hint=hint)
 
 
 _SUMMARY = [(name, tables.RUNS.places[name]) for name in api.RunSummary.model_fields]
@@ -365,9 +361,8 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
         of, place = None, []
     kinds = [query.table.columns[name] for name in query.sorting]
     if of != hash_of(listing) or [type(value) for value in place] != kinds or not all(map(_fits, place)):
-        raise errors.MalformedError(
-            "the cursor is of another query, or none", hint="without it, the first page is read"
-        )
+        hint = "without it, the first page is read"
+        raise errors.MalformedError("the cursor is of another query, or none", hint=hint)
     return replace(query, after=tuple(place))
 
 

@@ -80,9 +80,8 @@ class Selection:
         own = tag == self.tag and self.kind != "run"
         places = dict(map(_parse_place, rest.split(","))) if own and rest else {}
         if None in places or (not places and text != f"{self.tag}/"):
-            raise MalformedError(
-                f"Last-Event-ID {text[:40]!r} is of another stream, or of none", hint="leave it out to begin anew"
-            )
+            hint = "leave it out to begin anew"
+            raise MalformedError(f"Last-Event-ID {text[:40]!r} is of another stream, or of none", hint=hint)
         return {number: place for number, place in places.items() if number is not None and place > NOWHERE}
 
     def id_of(self, at: Cursor) -> str:

@@ -274,9 +274,8 @@ def _compressed(request: Request, response: Response, login: Login | None) -> bo
     # the secret of a page's forms (BREACH).
     own = not (login and login.cookie) or request.headers.get("sec-fetch-site") in ("none", "same-origin")
     accepted, kind = request.headers.get("accept-encoding", ""), response.headers.get("content-type", "")
-    return (
-        own and "gzip" in accepted and kind.startswith("text/") and len(getattr(response, "body", b"")) > LEAST_PACKED
-    )
+    long = len(getattr(response, "body", b"")) > LEAST_PACKED
+    return own and "gzip" in accepted and kind.startswith("text/") and long
 
 
 def _gateway(request: Request) -> Gateway:

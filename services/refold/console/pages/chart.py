@@ -112,9 +112,8 @@ class Scale:
 def step_kind(step: RunStep) -> str:
     if step.kind == "call":
         return "model" if "__model." in step.name else "tool"
-    return {"run": "child", "event": "child", "sleep": "wait", "wait": "wait", "callback": "people"}.get(
-        step.kind, "note"
-    )
+    kinds = {"run": "child", "event": "child", "sleep": "wait", "wait": "wait", "callback": "people"}
+    return kinds.get(step.kind, "note")
 
 
 def chart_of(run: Run, now_ms: int, below: Below) -> Chart:

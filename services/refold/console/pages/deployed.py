@@ -81,10 +81,8 @@ def deployed_pages(site: APIRouter) -> None:
         links = [("Show the input", f"{link}?whole=true")]
         if shared.may_write("replay_form"):
             links.append(("Replay: try it first", f"{link}?dry_run=true#replay"))
-        heading = f"Dead letter {letter.letter}"
-        return html_page(
-            SCREEN, shared, place=LETTERS, title="Dead letter", heading=heading, actions=links, parts=parts
-        )
+        about = {"title": "Dead letter", "heading": f"Dead letter {letter.letter}"}
+        return html_page(SCREEN, shared, place=LETTERS, actions=links, parts=parts, **about)
 
     @site.post(f"{LETTERS}/{{place:path}}/replay", response_class=HTMLResponse)
     async def replay_form(shared: Site, place: str, request: Request) -> Response:

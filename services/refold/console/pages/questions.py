@@ -237,9 +237,8 @@ def _other_content(request: ApprovalRequest) -> str:
 
 
 def _warning(run: Run, approval: Approval) -> str:
-    return against(run.state, approval) or ", ".join(
-        f"people are asked {other} about it as well" for other in approval.others
-    )
+    others = (f"people are asked {other} about it as well" for other in approval.others)
+    return against(run.state, approval) or ", ".join(others)
 
 
 def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:

@@ -189,9 +189,8 @@ def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
 def now_grid(figures: Sequence[RunInsight]) -> Grid:
     """Return figures of the last minutes, alerts first."""
     alerts = [figure for figure in figures if figure.kind in ALERTS]
-    busy = sorted(
-        (figure for figure in figures if figure.kind not in ALERTS), key=lambda figure: (figure.kind, -_much(figure))
-    )
+    usual = (figure for figure in figures if figure.kind not in ALERTS)
+    busy = sorted(usual, key=lambda figure: (figure.kind, -_much(figure)))
     return grid_of(
         "now",
         f"The last {WINDOW_MS // 60_000} minutes",

@@ -110,10 +110,9 @@ def grid_of(
     def cell(row: Any, how: str | list[str]) -> Cell:
         return cells[how](row) if isinstance(how, str) else Cell(getattr(row, how[2]), how[1])
 
+    grid_heads = [how if isinstance(how, str) else how[0] for how in plain]
     grid_rows = [[cell(row, how) for how in plain] for row in rows]
-    return Grid(
-        name, caption, [how if isinstance(how, str) else how[0] for how in plain], grid_rows, **{"empty": "", **more}
-    )
+    return Grid(name, caption, grid_heads, grid_rows, **{"empty": "", **more})
 
 
 def url(path: str, **parameters: object) -> str:

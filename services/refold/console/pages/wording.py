@@ -122,10 +122,9 @@ def _short_first(value: Any) -> Any:
     if isinstance(value, dict):
         long = {name for name, item in value.items() if isinstance(item, str) and len(item) > BRIEF_CHARS}
         # Names that begin with $ are the framework's own, of which people look for none.
-        sizes = {
-            name: (name[:1] == "$", name in long, len(name) + len(json.dumps(item))) for name, item in value.items()
-        }
-        return {name: _short_first(value[name]) for name in sorted(value, key=lambda name: sizes[name])}
+        sizes = {name: len(name) + len(json.dumps(item)) for name, item in value.items()}
+        names = sorted(value, key=lambda name: (name[:1] == "$", name in long, sizes[name]))
+        return {name: _short_first(value[name]) for name in names}
     return [_short_first(item) for item in value] if isinstance(value, list) else value
 
 

@@ -141,9 +141,8 @@ class Batch:
 
     def _check_run(self, table: ViewTable, run: Scalar) -> None:
         if run != self.run:
-            raise UsageError(
-                f"a row of {table.name} is asked for in the name of run {run!r}", hint="leave run_id out of it"
-            )
+            hint = "leave run_id out of it"
+            raise UsageError(f"a row of {table.name} is asked for in the name of run {run!r}", hint=hint)
 
     def _key(self, table: ViewTable, values: dict[str, Scalar]) -> ViewKey:
         if "run_id" in table.key_names:
@@ -151,17 +150,13 @@ class Batch:
         try:
             return tuple(values[name] for name in table.key_names)
         except KeyError as missing:
-            raise UsageError(
-                f"the key of {table.name} has {', '.join(table.key_names)}; {missing} is missing"
-            ) from None
+            names = ", ".join(table.key_names)
+            raise UsageError(f"the key of {table.name} has {names}; {missing} is missing") from None
 
     def _refuse_columns(self, table: ViewTable, values: dict[str, Scalar]) -> None:
         missing, unknown = table.columns.keys() - values.keys(), values.keys() - table.columns.keys()
-        parts = [
-            f"{', '.join(sorted(names))} {fault}"
-            for names, fault in ((missing, "missing"), (unknown, "unknown"))
-            if names
-        ]
+        faults = ((missing, "missing"), (unknown, "unknown"))
+        parts = [f"{', '.join(sorted(names))} {fault}" for names, fault in faults if names]
         raise UsageError(f"a row of {table.name} has the columns {', '.join(table.names)}: {'; '.join(parts)}")
 
     def _check_row(self, table: ViewTable, row: list[Scalar]) -> None:

@@ -209,9 +209,8 @@ class LoggedRuns:
         names, fold = {run.encode(): run for run in missing}, LogFold()
         read = {run: Run.empty(run) for run in missing}
         since: dict[RunId, dict[EntryId, int]] = {run: {} for run in missing}
-        for record in takewhile(
-            lambda record: end is None or record.offset < end, self._reader.scan(RUN_LOG, partition)
-        ):
+        scanned = self._reader.scan(RUN_LOG, partition)
+        for record in takewhile(lambda record: end is None or record.offset < end, scanned):
             if run := names.get(run_named(record)):
                 read[run].take(judged := feed(fold, record), fold)
                 records = read[run].records

@@ -84,10 +84,8 @@ class ViewMetrics(Collector):
     def _read(self) -> Iterator[Metric]:
         number = serving(self._database, Shipped.name)
         view = self._database.store(Shipped.name, number)
-        counts = view.counts(Query(RUNS), ("status",))
-        yield _labelled(
-            "refold_runs", "Runs by state", ["status"], {(str(key[0]),): n for key, n in sorted(counts.items())}
-        )
+        counts = sorted(view.counts(Query(RUNS), ("status",)).items())
+        yield _labelled("refold_runs", "Runs by state", ["status"], {(str(status),): n for (status,), n in counts})
         waiting = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
         oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(waiting)]
         gauges = {

@@ -243,9 +243,8 @@ class KeptProjection:
             gone = {REPLACED: " ".join(self._gone(old, building.store))}
             building.store.commit(ViewChanges((), moves=fenced(building.positions), notes=gone))
         self._database.switch(self.name, number, self.projection.tables)
-        _log.info(
-            "projection.switched", projection=self.name, generation=number, records=dict(building.projector.counts)
-        )
+        counts = dict(building.projector.counts)
+        _log.info("projection.switched", projection=self.name, generation=number, records=counts)
         self.close()
         if old:
             self._database.drop(self.name, old)
@@ -327,10 +326,8 @@ def serving(database: ViewDatabase, projection: str) -> int:
     for number, state in database.generations(projection).items():
         if state == "serving":
             return number
-    raise NotFoundError(
-        f"no generation of projection {projection} is in use",
-        hint="`refold serve projections` builds it; `refold projection list` shows all",
-    )
+    hint = "`refold serve projections` builds it; `refold projection list` shows all"
+    raise NotFoundError(f"no generation of projection {projection} is in use", hint=hint)
 
 
 def _digest(table: ViewTable, store: ViewReader, starts: Mapping[Place, int]) -> int:

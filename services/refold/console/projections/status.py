@@ -19,9 +19,8 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
     """Return the progress of a projection; one that is behind is measured for a second. **Raises** NotFoundError."""
     if not (numbers := database.generations(name)):
         names = ", ".join(database.projections()) or "none yet"
-        raise NotFoundError(
-            f"there is no projection {name}", hint=f"`refold serve projections` builds it; there is {names}"
-        )
+        hint = f"`refold serve projections` builds it; there is {names}"
+        raise NotFoundError(f"there is no projection {name}", hint=hint)
     begun, before = time.monotonic(), _positions_before(name, database, numbers)
     # The log after the positions that are judged by it: the other way round, a view under load is ahead of its log.
     bounds, log = source.bounds(), source.identity()

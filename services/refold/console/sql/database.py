@@ -198,10 +198,8 @@ class SqlViews(ViewDatabase):
             connection.execute(sa.delete(GENERATIONS).where(*rows_about(GENERATIONS, projection, generation)))
             connection.execute(sa.delete(POSITIONS).where(*rows_about(POSITIONS, projection, generation)))
             own = rows_about(TABLES, projection, generation)
-            columns = TABLES.c
-            for name, physical, public in connection.execute(
-                sa.select(columns.name, columns.physical, columns.public).where(*own)
-            ).all():
+            listed = sa.select(TABLES.c.name, TABLES.c.physical, TABLES.c.public).where(*own)
+            for name, physical, public in connection.execute(listed).all():
                 if public:
                     connection.execute(sa.text(f'drop view if exists "{name}"'))
                 connection.execute(sa.text(f'drop table if exists "{physical}"'))
@@ -222,9 +220,8 @@ class SqlViews(ViewDatabase):
     def _check_free(self, connection: sa.Connection, name: str) -> None:
         shown = sa.select(TABLES.c.projection).where(TABLES.c.public == 1, TABLES.c.name == name)
         if owner := connection.execute(shown).scalar():
-            raise UsageError(
-                f"projection {owner} has a table {name} too", hint="users query it by this name: rename one of them"
-            )
+            hint = "users query it by this name: rename one of them"
+            raise UsageError(f"projection {owner} has a table {name} too", hint=hint)
         if sa.inspect(connection).has_table(name):
             raise UsageError(f"{self.url} has a table {name} that is no view of Refold's", hint="rename one of them")
 

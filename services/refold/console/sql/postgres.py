@@ -142,10 +142,9 @@ class PostgresViews(SqlViews):
                 raise
 
     def bytes(self) -> int:
+        size = sa.select(sa.func.pg_database_size(sa.func.current_database()))
         with self.reading() as connection:
-            return int(
-                connection.execute(sa.select(sa.func.pg_database_size(sa.func.current_database()))).scalar() or 0
-            )
+            return int(connection.execute(size).scalar() or 0)
 
     def close(self) -> None:
         if self._locking is not None:

@@ -72,14 +72,12 @@ class SqliteViews(SqlViews):
     def find(self, cursor: Any, of: Statements, keys: Collection[ViewKey]) -> Iterator[ViewRow]:
         left = iter(keys)
         while chunk := list(islice(left, _PARAMETERS // of.table.keys)):
-            values = ", ".join([of.key] * len(chunk))
-            cursor.execute(
-                f"{of.select} where ({of.keys}) in (values {values})", [value for key in chunk for value in key]
-            )
+            marks, values = ", ".join([of.key_marks] * len(chunk)), [value for key in chunk for value in key]
+            cursor.execute(f"{of.select} where ({of.keys}) in (values {marks})", values)
             yield from cursor
 
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
-        cursor.executemany(of.upsert(f"values {of.row}"), rows)
+        cursor.executemany(of.upsert(f"values {of.row_marks}"), rows)
 
     def cleanse(self, *, removed: bool) -> None:
         # What is overwritten in the file stays in the log of it until that is cut. A reader may hold that up: then a

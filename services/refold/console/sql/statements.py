@@ -53,15 +53,14 @@ class Statements:
         self.name, self.table, self.mark = name, table, mark
         self.texts = [number for number, kind in enumerate(table.columns.values()) if kind is str]
         self.columns, self.keys = _listed(table.names), _listed(table.key_names)
-        self.row, self.key = (f"({', '.join([mark] * many)})" for many in (len(table.names), table.keys))
+        self.row_marks, self.key_marks = (f"({', '.join([mark] * many)})" for many in (len(table.names), table.keys))
         self.select = f'select {self.columns} from "{name}"'
 
     def upsert(self, source: str) -> str:
         """Insert rows of `source`, or replace those with their keys; sums are added."""
         added = 'kept."{0}" + ' if self.table.sums else ""
-        changed = ", ".join(
-            f'"{name}" = {added.format(name)}excluded."{name}"' for name in self.table.names[self.table.keys :]
-        )
+        others = self.table.names[self.table.keys :]
+        changed = ", ".join(f'"{name}" = {added.format(name)}excluded."{name}"' for name in others)
         does = f"update set {changed}" if changed else "nothing"
         return f'insert into "{self.name}" as kept ({self.columns}) {source} on conflict ({self.keys}) do {does}'
 

@@ -62,10 +62,8 @@ def registry_routes(site: APIRouter) -> None:
             return _unknown(subject)
         for line in lines[-1:] if version in ("latest", "-1") else lines:
             if version in ("latest", "-1", str(line.version)):
-                row = RegistryVersion.model_validate(
-                    {"subject": subject, "id": line.id, "version": line.version, "schema": _text(line)}
-                )
-                return RegistryAnswer(row.dump())
+                row = {"subject": subject, "id": line.id, "version": line.version, "schema": _text(line)}
+                return RegistryAnswer(RegistryVersion.model_validate(row).dump())
         return _error(40402, f"Version {version[:40]} not found.")
 
     @get("/registry/config", summary="Show which changes of schemas there may be")
