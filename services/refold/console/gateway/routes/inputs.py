@@ -39,6 +39,10 @@ WORDS = {
 }
 
 
+Answered = CommandResult | api.InputSent
+"""Outcome of an operation, or the place of its input if there is none in time."""
+
+
 @dataclass(frozen=True)
 class Sending:
     """Performs operations for one request, and puts the place of the outcome into its response."""
@@ -50,15 +54,15 @@ class Sending:
     def perform(self, operation: OperationRow) -> Performed | api.InputSent:
         return self._answered(operation.message.run_id, self.shared.writing.perform(operation, self.wait_s))
 
-    def settle(self, operation: OperationRow) -> CommandResult | api.InputSent:
-        return _said_of(self.perform(operation))
+    def settle(self, operation: OperationRow) -> Answered:
+        return _result_of(self.perform(operation))
 
-    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | api.InputSent:
+    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> Answered:
         return self.settle(build_row(self.shared.writing.get(run_id(run))))
 
-    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> CommandResult | api.InputSent:
+    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> Answered:
         name = run_id(run)
-        return _said_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
+        return _result_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
 
     def _answered(self, run: RunId, done: Performed | Cause) -> Performed | api.InputSent:
         if isinstance(done, Cause):
@@ -71,7 +75,7 @@ class Sending:
         return done
 
 
-def _said_of(done: Performed | api.InputSent) -> CommandResult | api.InputSent:
+def _result_of(done: Performed | api.InputSent) -> Answered:
     return done if isinstance(done, api.InputSent) else done.result
 
 
@@ -93,16 +97,14 @@ def input_routes(site: APIRouter) -> None:
         return done if isinstance(done, api.InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
     @post("/api/runs/{run}/signals", summary="Send a signal")
-    def send_signal(sender: Sends, run: str, body: api.SignalBody, key: Key = "") -> CommandResult | api.InputSent:
+    def send_signal(sender: Sends, run: str, body: api.SignalBody, key: Key = "") -> Answered:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name, actor = run_id(run), sender.shared.actor
         message = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=actor)
         return sender.on_run(name, lambda history: operations.signal(history.state, message))
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
-    def answer_callback(
-        sender: Sends, token: str, body: api.AnswerCallback, key: Key = ""
-    ) -> CommandResult | api.InputSent:
+    def answer_callback(sender: Sends, token: str, body: api.AnswerCallback, key: Key = "") -> Answered:
         """Complete or fail a callback. The first answer counts.
 
         `Idempotency-Key` is the key of the answer if the body has none.
@@ -116,8 +118,8 @@ def input_routes(site: APIRouter) -> None:
 
         return sender.on_run(message.run_id, answer)
 
-    def word(kind: str) -> Callable[..., CommandResult | api.InputSent]:
-        def say(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> CommandResult | api.InputSent:
+    def word(kind: str) -> Callable[..., Answered]:
+        def say(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> Answered:
             by = By(sender.shared.actor, body.reason, sign=sender.shared.sign)
             return sender.on_run(run, lambda history: operations.word(history.state, kind, by))
 
@@ -132,13 +134,13 @@ def input_routes(site: APIRouter) -> None:
         )(word(kind))
 
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
-    def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> CommandResult | api.InputSent:
+    def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> Answered:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
         by, note_id = By(sender.shared.actor), _named(body.id, key)
         return sender.on_run(run, lambda history: operations.annotate(history.state, body.note, by, note_id))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
-    def retry_run(sender: Sends, run: str, body: api.RetryBody = NO_CHANGES) -> CommandResult | api.InputSent:
+    def retry_run(sender: Sends, run: str, body: api.RetryBody = NO_CHANGES) -> Answered:
         """Continue a failed run where it failed, or from a step on. All finished work before is kept.
 
         For a stalled run, its code is run again. 409 if it stalls again, or if a retry from a step would repeat calls
@@ -160,13 +162,13 @@ def input_routes(site: APIRouter) -> None:
         return sender.settle(build(history)) if history.state.over else sender.by_log(name, build)
 
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
-    def fail_run(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> CommandResult | api.InputSent:
+    def fail_run(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> Answered:
         """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
         by = By(sender.shared.actor, body.reason)
         return sender.by_log(run, lambda history: operations.fail_stalled(history, by))
 
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
-    def repair_run(sender: Sends, run: str, body: api.RepairBody = NO_HEAD) -> CommandResult | api.InputSent:
+    def repair_run(sender: Sends, run: str, body: api.RepairBody = NO_HEAD) -> Answered:
         """Write the records of a run again in order, if a tool has mixed them. No event is added or changed.
 
         With a `head`, the history that ends with that entry counts, and all other records are void for good.
@@ -203,9 +205,7 @@ def input_routes(site: APIRouter) -> None:
             return doubt_page(view, filters)
 
     @post("/api/doubts/{call:path}/resolve", summary="Resolve a call in doubt")
-    async def resolve_doubt(
-        sender: Sends, call: str, body: api.ResolveDoubt, key: Key = ""
-    ) -> Voted | CommandResult | api.InputSent:
+    async def resolve_doubt(sender: Sends, call: str, body: api.ResolveDoubt, key: Key = "") -> Voted | Answered:
         """Record the outcome of a call in doubt. The id of a question sends a vote, signed in the actor's name.
 
         The id of a call sends an operator's verdict. 409 if people are asked about the call.
