@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
 from refold.client.operations.runs import RunQuery
-from refold.client.reading.api import ActionFilter, ApiBody, CursorFilter, DailyRow, RunSummary
+from refold.client.reading.api import ActionFilter, ApiBody, CursorFilter, RunSummary
 from refold.client.reading.budget import LimitInUse, Spending
 from refold.console.gateway.figures import WINDOW_MS
 from refold.console.gateway.listing import Activity, activity_of, session_page
@@ -177,13 +177,9 @@ def _turn(summary: RunSummary, state: RunState) -> Iterator[Passage]:
 
 def _spark(activity: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:
     by_day = activity.by_day.get((agent, tool), {})
-    return bars_of(_of_day(by_day.get(day), tool) for day in days)
-
-
-def _of_day(row: DailyRow | None, tool: str) -> tuple[int, int]:
-    if row is None:
-        return 0, 0
-    return (row.calls, row.failed) if tool else (row.runs_requested, row.runs_failed)
+    whole, bad = ("calls", "failed") if tool else ("runs_requested", "runs_failed")
+    rows = map(by_day.get, days)
+    return bars_of((getattr(row, whole), getattr(row, bad)) if row else (0, 0) for row in rows)
 
 
 def now_grid(figures: Sequence[RunInsight]) -> Grid:
