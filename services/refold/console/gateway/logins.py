@@ -192,10 +192,8 @@ class Logins:
         return Login(key.actor, key.roles, key.expires_ms / 1000 if key.expires_ms else math.inf, key.prefix)
 
     async def _of_token(self, text: str) -> Login:
-        if not self._part.oidc.issuer:
-            raise _WrongLoginError("token")
         part = self._part.oidc
-        if (claims := await self._verifier.claims(text)) is None:
+        if not part.issuer or (claims := await self._verifier.claims(text)) is None:
             raise _WrongLoginError("token")
         paths = [(name,) if name in claims else name.split(".") for name in (part.actor, part.roles)]
         actor, roles = (value_at(claims, path) for path in paths)
@@ -203,14 +201,14 @@ class Logins:
         if part.actor == "email" and claims.get("email_verified") is not True:
             raise _WrongLoginError("token")
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else ()
-        return self._told("token", actor, listed)._replace(until=float(claims["exp"]))
+        return self._mapped("token", actor, listed)._replace(until=float(claims["exp"]))
 
     def _of_proxy(self, request: Request, actor: str) -> Login:
         part = self._part.proxy
         listed = request.headers.getlist(part.roles)
         if not self._trusts(request) or "," in actor or len(listed) > 1:
             raise _WrongLoginError("proxy")
-        return self._told("proxy", actor, [group.strip() for group in "".join(listed).split(",")])
+        return self._mapped("proxy", actor, [group.strip() for group in "".join(listed).split(",")])
 
     def _trusts(self, request: Request) -> bool:
         """True if a request comes from the proxy: by its secret, its address, or both."""
@@ -229,7 +227,7 @@ class Logins:
             raise _WrongLoginError("cookie")
         return login
 
-    def _told(self, kind: str, actor: object, groups: Iterable[object]) -> Login:
+    def _mapped(self, kind: str, actor: object, groups: Iterable[object]) -> Login:
         """Return the login of a token's or proxy's name and roles. Only mapped roles open routes."""
         if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
             raise _WrongLoginError(kind)

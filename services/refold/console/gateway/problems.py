@@ -37,7 +37,7 @@ MOST_DETAIL = 500
 
 
 async def problem(request: Request, error: Exception) -> Response:
-    reply, headers = _told(error)
+    reply, headers = _answer_to(error)
     shared = request.scope.get("state", {}).get("gateway")
     if reply.status == 503 and shared is not None and shared.dev:
         hint = f"ask again in a moment; `refold dev status` shows what runs, {shared.data}/logs what is wrong"
@@ -57,7 +57,7 @@ async def problem(request: Request, error: Exception) -> Response:
     return JSONResponse(body, reply.status, headers, media_type="application/problem+json")
 
 
-def _told(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
+def _answer_to(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
     # The framework answers any error of parsing a body with its own: the cause has the code and the hint.
     if isinstance(error, HTTPException) and isinstance(error.__cause__, errors.RefoldError):
         error = error.__cause__
