@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 
 from refold.client.operations.operation import Followed, OperationRow, Performed, follow_up, publish_input, refusals
+from refold.client.operations.run import Settlement, settle_call
 from refold.client.platform import Platform
 from refold.client.reading.history import Run
 from refold.console.gateway.reading import POLL_S, ReadSide
@@ -177,6 +178,10 @@ class WriteSide:
             return follow_up(runs, operation, position, wait_s)
         except TimedOutError:
             return position
+
+    def settle(self, call: str, settled: Settlement, actor: str, wait_s: float) -> Performed | Cause:
+        """Settle a call in doubt or on hold. **Raises** as `perform`."""
+        return self.perform(settle_call(self.get, call, settled, actor), wait_s)
 
     def get(self, run: str) -> Run:
         with self._reading.still() as view:

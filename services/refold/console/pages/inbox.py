@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.awaiting import Came
-from refold.client.operations.run import Settlement, settle_call
+from refold.client.operations.run import Settlement
 from refold.client.reading.api import ApiBody, CursorFilter
 from refold.client.reading.approval import Approval
 from refold.console.gateway.listing import doubt_page
@@ -154,7 +154,7 @@ def inbox_pages(site: APIRouter) -> None:
                 await shared.client.resolve(approval, cast(Came, came), result=result, message=message, timeout=wait)
             else:
                 settled = Settlement(came, result, message)
-                await run_in_threadpool(_settle, shared, approval, settled)
+                await run_in_threadpool(shared.writing.settle, approval, settled, shared.actor, DEFAULT_WAIT_S)
         except (ConflictError, UsageError, NotFoundError) as error:
             return await run_in_threadpool(_refused, shared, approval, fields, error)
         return RedirectResponse(f"/runs/{run}", 303)
@@ -249,10 +249,6 @@ def _before_sending(shared: Gateway, question: Approval, content: Mapping[str, A
     change = wording.changed_args(request.args, content["args"])
     effect = verdict_on(question, content["args"])
     return html_page("edit.html", shared, place="/inbox", request=request, change=change, said=effect, words=content)
-
-
-def _settle(shared: Gateway, call: str, settled: Settlement) -> None:
-    shared.writing.perform(settle_call(shared.writing.get, call, settled, shared.actor), DEFAULT_WAIT_S)
 
 
 def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from refold.client.operations import run as operations
 from refold.client.operations.operation import OperationRow
-from refold.client.operations.run import By, Changes, Settlement, settle_call
+from refold.client.operations.run import By, Changes, Settlement
 from refold.client.reading.api import LARGEST_NUMBER, ApiBody
 from refold.client.reading.diff import run_diff
 from refold.client.reading.history import Run, at_seqs
@@ -145,7 +145,6 @@ def run_pages(site: APIRouter) -> None:
         if word not in BUTTONS:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
         fields = await form_of(request, shared)
-
         build = partial(_operation, shared, word, fields)
 
         def perform() -> None:
@@ -165,11 +164,7 @@ def run_pages(site: APIRouter) -> None:
         verdict = one_of(fields, "verdict", ("did_not_happen", "happened", "give_up"))
         result = canonical.parse(fields["result"]) if verdict == "happened" and fields.get("result") else None
         settled = Settlement(verdict, result, fields.get("message", ""))
-
-        def settle() -> None:
-            shared.writing.perform(settle_call(shared.writing.get, call, settled, shared.actor), DEFAULT_WAIT_S)
-
-        await run_in_threadpool(settle)
+        await run_in_threadpool(shared.writing.settle, call, settled, shared.actor, DEFAULT_WAIT_S)
         return RedirectResponse(f"/runs/{parse_call_id(call)[0]}", 303)
 
 
