@@ -331,11 +331,7 @@ def number_of(text: str) -> int | None:
 
 
 def _caused_by(cause: Cause) -> tuple[Where, ...]:
-    return (
-        Where("cause_topic", "=", cause.topic),
-        Where("cause_partition", "=", cause.partition),
-        Where("cause_offset", "=", cause.offset),
-    )
+    return tuple(Where(f"cause_{name}", "=", getattr(cause, name)) for name in ("topic", "partition", "offset"))
 
 
 @contextmanager
@@ -360,7 +356,8 @@ def behind_cursor(cursor: str, listing: object, query: Query) -> Query:
     except (ValueError, TypeError, RecursionError, binascii.Error):
         of, place = None, []
     kinds = [query.table.columns[name] for name in query.sorting]
-    if of != hash_of(listing) or [type(value) for value in place] != kinds or not all(map(_fits, place)):
+    fits = all(not isinstance(value, int) or -(2**63) <= value < 2**63 for value in place)
+    if of != hash_of(listing) or [type(value) for value in place] != kinds or not fits:
         hint = "without it, the first page is read"
         raise errors.MalformedError("the cursor is of another query, or none", hint=hint)
     return replace(query, after=tuple(place))
@@ -373,10 +370,6 @@ def page_behind(view: ViewReader, cursor: str, listing: object, query: Query) ->
     rows = view.query(replace(query, limit=query.limit + 1))
     page = rows[: query.limit]
     return page, cursor_behind(query.place(page[-1]), listing) if len(rows) > query.limit else ""
-
-
-def _fits(value: Scalar) -> bool:
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def hash_of(listing: object) -> str:
