@@ -1,7 +1,7 @@
 """The application: its routes, errors, middleware and description."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
+from starlette.types import Lifespan
 
 from refold.console.gateway.guard import SiteGuard
 from refold.console.gateway.problems import documented, problem
@@ -48,9 +49,6 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Gateway]]]
-
-
 def build_api(gateway: Gateway) -> Api:
     """Return the application; its lifespan opens and closes the gateway."""
 
@@ -69,7 +67,7 @@ def build_api(gateway: Gateway) -> Api:
     return routed(lifespan, gateway.hosts, gateway.limits)
 
 
-def routed(lifespan: Lifespan | None = None, hosts: Iterable[str] = (), limits: GatewayLimits = LIMITS) -> Api:
+def routed(lifespan: Lifespan[FastAPI] | None = None, hosts: Iterable[str] = (), limits: GatewayLimits = LIMITS) -> Api:
     """Return the application with all routes. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",
