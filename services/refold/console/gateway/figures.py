@@ -11,6 +11,7 @@ from refold.core.errors import MalformedError, RefoldError
 from refold.core.messages import RunInsight
 from refold.core.wire import codec
 from refold.engine.ports.log import Record
+from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.outages import OUTAGES
 
 WINDOW_MS = 900_000
@@ -41,7 +42,7 @@ class LiveFigures:
                 self._thread.start()
         if first:
             self._caught_up.wait(FIRST_S)
-        since = _now_ms() - WINDOW_MS
+        since = clock_ms() - WINDOW_MS
         with self._lock:
             self._figures = {key: figure for key, figure in self._figures.items() if figure.at_ms >= since}
             figures = sorted(self._figures.values(), key=lambda figure: figure.at_ms)
@@ -73,7 +74,7 @@ class LiveFigures:
         with suppress(MalformedError):
             insight = codec.decode_message(RunInsight, record.value) if record.value else None
         with self._lock:
-            if record.key and insight is not None and insight.at_ms >= _now_ms() - WINDOW_MS:
+            if record.key and insight is not None and insight.at_ms >= clock_ms() - WINDOW_MS:
                 self._figures[record.key] = insight
             elif record.key:
                 self._figures.pop(record.key, None)
@@ -81,7 +82,3 @@ class LiveFigures:
 
 def _sum(one: RunInsight, other: RunInsight) -> RunInsight:
     return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in _SUMS})
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
