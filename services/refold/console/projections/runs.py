@@ -86,7 +86,8 @@ class ViewedRuns:
     def family(self, run: Run) -> list[Run]:
         """Return the descendants of a run, each after its parent."""
         runs: list[Run] = []
-        for name in children_of(run):
+        children = (name for step in run.timeline.steps if step.kind in ("run", "event") for name in step.runs)
+        for name in children:
             if (child := self.find(name)) is not None:
                 runs += [child, *self.family(child)]
         return runs
@@ -154,7 +155,3 @@ def entry_of(row: ViewRow) -> tuple[JudgedRecord, Entry]:
     key = log_key(entry.run_id, entry.seq, name)
     record = Record(RUN_LOG, of["partition"], of["offset"], key, of["value"], list, of["logged_ms"])
     return JudgedRecord(entry.run_id, name, entry, "", record=record), entry
-
-
-def children_of(run: Run) -> list[RunId]:
-    return [RunId(name) for step in run.timeline.steps if step.kind in ("run", "event") for name in step.runs]

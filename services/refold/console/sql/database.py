@@ -162,7 +162,7 @@ class SqlViews(ViewDatabase):
     def store(self, projection: str, generation: int) -> ViewStore:
         with self.reading() as connection:
             self._check(connection, projection, generation)
-        return SqlViewStore(self, projection, generation)
+        return SqlViewStore(self, projection, generation, self.reading)
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
         # In a transaction of its own: it takes its time, and readers need not wait for it.
@@ -344,8 +344,7 @@ class SqlViewReader:
 
 
 class SqlViewStore(SqlViewReader):
-    def __init__(self, driver: SqlViews, projection: str, generation: int) -> None:
-        super().__init__(driver, projection, generation, driver.reading)
+    """Reads and writes a generation."""
 
     @contextmanager
     def snapshot(self) -> Iterator[ViewReader]:
