@@ -95,8 +95,7 @@ class Logins:
             self._verifier = TokenVerifier(part.oidc, self._limits)
 
     async def admit(self, request: Request, route: str) -> Login | None:
-        """Return the login if it may use a route; None without one, on public routes. **Raises** HTTPException 401,
-        UnauthorisedError for a missing role."""
+        """Return a request's login, None only on public routes. **Raises** HTTPException 401, UnauthorisedError."""
         role = role_of(route, {request.method})
         try:
             login = await self._login(request)

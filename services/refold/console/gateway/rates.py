@@ -70,7 +70,7 @@ class SharedRoom:
     """Limited number of places, at most half of them for one name. Thread-safe."""
 
     def __init__(self, most: int, purpose: str) -> None:
-        self._most, self._what, self._lock = most, purpose, threading.Lock()
+        self._most, self._purpose, self._lock = most, purpose, threading.Lock()
         self._held: Counter[str] = Counter()
 
     @contextmanager
@@ -78,7 +78,7 @@ class SharedRoom:
         """Hold a place. **Raises** BusyError while all places, or the name's share, are taken."""
         with self._lock:
             if self._held.total() >= self._most or self._held[name] >= max(1, self._most // 2):
-                raise BusyError(f"too many {self._what} are under way", retry_after=1.0)
+                raise BusyError(f"too many {self._purpose} are under way", retry_after=1.0)
             self._held[name] += 1
         try:
             yield

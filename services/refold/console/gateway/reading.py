@@ -90,8 +90,7 @@ Refused = Callable[[Cause], errors.RefoldError | None]
 
 
 class ReadSide:
-    """Reads from the view in use. Thread-safe. `refused` returns the error of a refused input. **Raises**
-    UnreachableError without a view."""
+    """Thread-safe reads of the view in use. `refused`: the error of a refused input. **Raises** UnreachableError."""
 
     def __init__(
         self, database: ViewDatabase, refused: Refused = lambda _: None, limits: GatewayLimits = LIMITS

@@ -48,8 +48,7 @@ SelectionKind = Literal["run", "family", "session", "all", "inbox"]
 
 
 class Page(NamedTuple):
-    """Next events of a stream in chunks, and the place behind them. `complete`: the view has no more; `over`: the
-    stream ends."""
+    """Next chunks of a stream and the place behind them. `complete`: the view has no more; `over`: the stream ends."""
 
     chunks: list[bytes]
     at: Cursor

@@ -138,8 +138,7 @@ class Gateway:
 
     @contextmanager
     def view_of(self, run: str, after: str) -> Iterator[ViewReader]:
-        """The view, or a view of the run's archived copy if it no longer has the run. **Raises** as `view`;
-        UnreachableError for a view that stands still."""
+        """Lend the view, or one of a run's archived copy. **Raises** as `view`; UnreachableError if it stands still."""
         with self.view(after) as view:
             # Its runs may be erased meanwhile, and missing ones may exist.
             if reason := self.writing.stands_still(view.notes()):

@@ -1,5 +1,4 @@
-"""HTML from templates, and forms as browsers send them without JavaScript. Text of models, tools and people is escaped,
-spelt out and cut here."""
+"""HTML from templates, and forms of browsers. Text of models, tools and people is escaped, spelt out and cut here."""
 
 import re
 import time
@@ -165,8 +164,7 @@ def one_of(fields: Mapping[str, str], name: str, choices: Collection[str]) -> st
 
 
 async def form_of(request: Request, shared: Gateway) -> dict[str, str]:
-    """Return the fields of a form. **Raises** MalformedError for a repeated field or too many; UnauthorisedError for a
-    login by cookie without its token."""
+    """Return the fields of a form. **Raises** MalformedError; UnauthorisedError for a cookie without its token."""
     try:
         pairs = parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError as error:

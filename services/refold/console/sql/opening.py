@@ -15,8 +15,7 @@ from refold.engine.ports.tables import ViewDatabase, ViewStore
 
 
 def open_views(url: str) -> ViewDatabase:
-    """Open `sqlite:///path/file.db` or `postgresql://user:password@host/database`. **Raises** UsageError for other URLs
-    and databases of a newer Refold; UnreachableError."""
+    """Open a database of views, SQLite or Postgres. **Raises** UsageError for another URL; UnreachableError."""
     try:
         parsed = make_url(url)
         if parsed.drivername == "sqlite" and not (parsed.database or ":").startswith((":", "file:")):
