@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from starlette.concurrency import run_in_threadpool
@@ -125,13 +125,9 @@ def input_routes(site: APIRouter) -> None:
 
         return say
 
-    for kind in ("cancel", PAUSE, RESUME):
-        post(
-            f"/api/runs/{{run}}/{kind}",
-            summary=f"{kind.capitalize()} a run",
-            description=WORDS[kind],
-            name=f"{kind}_run",
-        )(word(kind))
+    for kind, text in WORDS.items():
+        about: dict[str, Any] = {"summary": f"{kind.capitalize()} a run", "description": text, "name": f"{kind}_run"}
+        post(f"/api/runs/{{run}}/{kind}", **about)(word(kind))
 
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
     def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> Answered:
