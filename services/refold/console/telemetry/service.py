@@ -35,6 +35,7 @@ _log = structlog.get_logger()
 
 
 def exporting(exporter: SpanExporter) -> Export:
+    """Return a function that sends spans by an exporter, in portions."""
 
     def export(spans: Sequence[ReadableSpan]) -> None:
         for first in range(0, len(spans), MOST_SPANS):

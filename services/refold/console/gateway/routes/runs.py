@@ -1,6 +1,6 @@
 """Routes of runs: lists, a run now and earlier, its history, and the causes of its events with their proof."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -9,7 +9,6 @@ from fastapi.responses import StreamingResponse
 from refold.client.operations.runs import RunQuery
 from refold.client.reading.api import LARGEST_NUMBER, RunFilter, RunPage
 from refold.client.reading.diff import RunDiff, run_diff
-from refold.client.reading.history import Run
 from refold.client.reading.messages import ModelMessages, messages_of, turns_of
 from refold.client.reading.run import RunEvent, RunInfo, RunRow, info_of, row_of
 from refold.client.reading.steps import RunStep
@@ -55,7 +54,8 @@ def run_routes(site: APIRouter) -> None:
             history = reading.runs_at(view, run, [min(seqs)])[0] if seqs else reading.run(view, run)
         if not seqs:
             history.mark(shared.platform.idle_pools)
-        return info_of(history, turns_of(history.state, _texts(shared, history)) if seqs else ())
+        texts = texts_of(history.state.run_id, shared.blobs)
+        return info_of(history, turns_of(history.state, texts) if seqs else ())
 
     @get("/api/runs/{run}/diff/{left}/{right}", summary="Compare two points of a run")
     def diff_run(shared: Site, run: str, left: Seq, right: Seq, after: AfterHeader = "") -> RunDiff:
@@ -86,7 +86,7 @@ def run_routes(site: APIRouter) -> None:
         """Return the messages of a request to a model, rebuilt from the log, with a check against their digest."""
         with shared.view_of(run, after) as view:
             history = shared.reading.run(view, run)
-        return messages_of(history.state, step, _texts(shared, history))
+        return messages_of(history.state, step, texts_of(history.state.run_id, shared.blobs))
 
     @get("/api/runs/{run}/events", summary="List the events of a run")
     def list_events(
@@ -172,10 +172,6 @@ def run_routes(site: APIRouter) -> None:
 def query_of(filters: RunFilter) -> RunQuery:
     labels = tuple(label_of(text) for text in filters.label)
     return RunQuery(**filters.model_dump(exclude={"label", "cursor"}), labels=labels)
-
-
-def _texts(shared: Gateway, run: Run) -> Callable[[str], str]:
-    return texts_of(run.state.run_id, shared.blobs)
 
 
 def label_of(text: str) -> tuple[str, str]:
