@@ -85,14 +85,8 @@ def inbox_pages(site: APIRouter) -> None:
             rows.sort(key=lambda entry: (int(entry["expires_ms"]) or 2**62, int(entry["asked_ms"])))
         rows, away = _known(shared, rows, own=show == "mine") if show in ("mine", "all") else (rows, False)
         shown: dict[str, Any] = {"rows": rows, "runs": runs, "cursor": cursor, "counts": counts}
-        shown |= {
-            "doubts": _judged(shared, doubts),
-            "unknown": away,
-            "show": show,
-            "tabs": TABS,
-            "types": " ".join(ASKS),
-        }
-        return html_page("inbox.html", shared, place="/inbox", **shown)
+        shown |= {"doubts": _judged(shared, doubts), "unknown": away, "show": show, "tabs": TABS}
+        return html_page("inbox.html", shared, place="/inbox", types=" ".join(ASKS), **shown)
 
     @site.post("/inbox", response_class=HTMLResponse)
     async def inbox_form(shared: Site, request: Request) -> Response:

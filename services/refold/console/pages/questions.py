@@ -157,17 +157,9 @@ def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
     request = question_of(then.state, call, then.state.open[step])
     seen_step = then.timeline.steps[step - 1]
     ended = next((ask for ask in now.approvals if ask.approval_id == request.approval_id), seen_step.approvals[-1])
-    return PageQuestion(
-        request,
-        now,
-        ended,
-        now.asked.approval_id if now.asked else "",
-        run,
-        then,
-        votes=_votes(view, request),
-        warning=_other_content(request),
-        seq=run.state.head.seq,
-    )
+    waits = now.asked.approval_id if now.asked else ""
+    votes, warning = _votes(view, request), _other_content(request)
+    return PageQuestion(request, now, ended, waits, run, then, votes=votes, warning=warning, seq=run.state.head.seq)
 
 
 def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestion]:
@@ -271,14 +263,8 @@ def checked_vote(shared: Gateway, approval: str, question: str, action: str, con
         approvals = shared.platform.approvals
         approvals.asked(approval, ASKED_S)
         shown = approvals.get(approval)
-        approvals.vote(
-            approval,
-            action,
-            question=question,
-            actor=shared.actor,
-            roles=shared.login.roles if shared.login else (),
-            **({"result": ""} | content),
-        )
+        roles, content = shared.login.roles if shared.login else (), {"result": ""} | content
+        approvals.vote(approval, action, question=question, actor=shared.actor, roles=roles, **content)
     if action == "remind" and _reminded(shown):
         hint = f"once in {REMIND_MS // 60_000} minutes is enough"
         raise UsageError("people were reminded of this question a moment ago", hint=hint)
