@@ -532,9 +532,9 @@ async def test_parts_come_beside_events_without_an_id_and_move_nobody(place: Sit
     await eventually(lambda: all(each and b'"seq":3' in each[-1] for each in chunks.values()))
     await asyncio.sleep(0.03)
 
-    assert place.streams._wants("sad")
-    assert place.streams._wants("sad.1")
-    assert not place.streams._wants("bad")
+    assert place.streams._is_watched("sad")
+    assert place.streams._is_watched("sad.1")
+    assert not place.streams._is_watched("bad")
     place.streams._hand_over([LivePart("sad", "sad/3", 1, 1, "text", {"text": "a\nb\ud800"}, supersedes=True)])
     await eventually(lambda: b"event: part" in chunks["run"][-1] and b"event: part" in chunks["family"][-1])
     place.write(before[2:])

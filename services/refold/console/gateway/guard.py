@@ -173,31 +173,31 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait()
+        self._limit_header_time()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._wait()
+        self._limit_header_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._cancel()
+        self._cancel_limit()
 
-    def _wait(self) -> None:
+    def _limit_header_time(self) -> None:
         if not self._idle:
-            self._cancel()
+            self._cancel_limit()
         elif self._due is None:
-            self._due = self.loop.call_later(self.headers_s, self._end)
+            self._due = self.loop.call_later(self.headers_s, self._close_if_idle)
 
     @property
     def _idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _end(self) -> None:
+    def _close_if_idle(self) -> None:
         if self._idle:
             self.transport.close()
 
-    def _cancel(self) -> None:
+    def _cancel_limit(self) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None

@@ -37,14 +37,14 @@ def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
             if session not in sessions and (not filters.cursor or view.query(of_session) == [row]):
                 page.append(row)
                 if len(page) == filters.limit:
-                    return _sessions(view, page, cursor_behind(query.after, "sessions"))
+                    return _page_of_sessions(view, page, cursor_behind(query.after, "sessions"))
             sessions.add(session)
         if len(rows) < MOST_PAGE:
-            return _sessions(view, page, "")
-    return _sessions(view, page, cursor_behind(query.after, "sessions"))
+            return _page_of_sessions(view, page, "")
+    return _page_of_sessions(view, page, cursor_behind(query.after, "sessions"))
 
 
-def _sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage:
+def _page_of_sessions(view: ViewReader, page: list[ViewRow], cursor: str) -> SessionPage:
     rows, sessions = [tables.RUN_SESSIONS.named(row) for row in page], []
     runs = view.rows(tables.RUNS, [(row["run_id"],) for row in rows])
     for row in rows:
@@ -62,11 +62,11 @@ def doubt_page(view: ViewReader, filters: CursorFilter) -> DoubtPage:
     steps = [tables.STEPS.named(row) for row in page]
     runs = view.rows(tables.RUNS, [(step["run_id"],) for step in steps])
     questions = view.rows(tables.APPROVALS, [(step["approval_id"],) for step in steps])
-    doubts = [_doubt(step, runs[step["run_id"],], questions.get((step["approval_id"],))) for step in steps]
+    doubts = [_doubt_row(step, runs[step["run_id"],], questions.get((step["approval_id"],))) for step in steps]
     return DoubtPage(doubts=doubts, cursor=cursor)
 
 
-def _doubt(step: dict[str, Any], run: ViewRow, question: ViewRow | None) -> DoubtRow:
+def _doubt_row(step: dict[str, Any], run: ViewRow, question: ViewRow | None) -> DoubtRow:
     asked = tables.APPROVALS.named(question) if question else {"approvers": "", "quorum": 0, "expires_ms": 0}
     more = {"tool": step["name"], "approval": step["approval_id"], "ways": [*CAME.values()]}
     columns = {**asked, **step, **more, "agent": tables.RUNS.named(run)["agent"]}
@@ -99,7 +99,7 @@ class Activity(NamedTuple):
 def activity_of(view: ViewReader, since: str) -> Activity:
     rows = view.query(Query(tables.DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
     by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
-    for day in daily_sums(_without(rows, "model")):
+    for day in daily_sums(_without_columns(rows, "model")):
         by_day[day.agent, day.tool][day.day] = day
     codes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in view.query(Query(tables.DAILY_FAILURES, (Where("day", ">=", since),), limit=MOST_SUMMED)):
@@ -108,9 +108,9 @@ def activity_of(view: ViewReader, since: str) -> Activity:
     failures = {key: counts.most_common(CODES_NAMED) for key, counts in codes.items()}
     often = (Where("times", ">=", LEAST_REPEATED),)
     looping = Query(tables.REPEATED_CALLS, often, (), "times", descending=True, limit=RUNS_NAMED)
-    tools = daily_sums(row for row in _without(rows, "day", "model") if row[tables.DAILY.places["tool"]])
+    tools = daily_sums(row for row in _without_columns(rows, "day", "model") if row[tables.DAILY.places["tool"]])
     return Activity(
-        sorted(daily_sums(_without(rows, "day", "tool", "model")), key=lambda day: -day.runs_requested),
+        sorted(daily_sums(_without_columns(rows, "day", "tool", "model")), key=lambda day: -day.runs_requested),
         sorted(tools, key=lambda day: -day.calls),
         by_day,
         failures,
@@ -118,7 +118,7 @@ def activity_of(view: ViewReader, since: str) -> Activity:
     )
 
 
-def _without(rows: Iterable[ViewRow], *names: str) -> Iterator[ViewRow]:
+def _without_columns(rows: Iterable[ViewRow], *names: str) -> Iterator[ViewRow]:
     places = {tables.DAILY.places[name] for name in names}
     for row in rows:
         yield tuple("" if place in places else value for place, value in enumerate(row))

@@ -103,11 +103,11 @@ class Logins:
             if role == PUBLIC:
                 return None
             await self._refuse(request, str(error))
-            raise _unknown() from None
+            raise _login_needed() from None
         if role == PUBLIC:
             return login
         if login is None:
-            raise _unknown()
+            raise _login_needed()
         if login.cookie and request.method not in SAFE:
             self._check_page(request, login, form=route.endswith("_form"))
         login.check(role)
@@ -119,7 +119,7 @@ class Logins:
             return await self._of_bearer(text)
         except _WrongLoginError as error:
             await self._refuse(request, str(error))
-            raise _unknown() from None
+            raise _login_needed() from None
 
     def session(self, login: Login) -> tuple[str, float]:
         until = min(login.until, self._limits.clock() + SESSION_S)
@@ -159,7 +159,7 @@ class Logins:
 
     async def _login(self, request: Request) -> Login | None:
         if self.local:
-            return self._of_machine(request)
+            return self._local_login(request)
         proxied = request.headers.getlist(self._part.proxy.actor) if self._part.proxy.actor else []
         bearers = request.headers.getlist("authorization")
         # With two, a proxy may have checked only the other.
@@ -177,7 +177,7 @@ class Logins:
             raise _WrongLoginError("cookie")
         return self._of_cookie(cookies[0]) if cookies else None
 
-    def _of_machine(self, request: Request) -> Login:
+    def _local_login(self, request: Request) -> Login:
         chosen = [unquote(cookie) for cookie in _cookies(request.headers.getlist("cookie"), ACTING)]
         person = chosen[0] if len(chosen) == 1 and chosen[0] in self.people else ""
         return Login(person or self._actor, local=True, cookie=person)
@@ -200,25 +200,25 @@ class Logins:
         if part.actor == "email" and claims.get("email_verified") is not True:
             raise _WrongLoginError("token")
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else ()
-        return self._mapped("token", actor, listed)._replace(until=float(claims["exp"]))
+        return self._mapped_login("token", actor, listed)._replace(until=float(claims["exp"]))
 
     def _of_proxy(self, request: Request, actor: str) -> Login:
         part = self._part.proxy
         listed = request.headers.getlist(part.roles)
         if not self._trusts(request) or "," in actor or len(listed) > 1:
             raise _WrongLoginError("proxy")
-        return self._mapped("proxy", actor, [group.strip() for group in "".join(listed).split(",")])
+        return self._mapped_login("proxy", actor, [group.strip() for group in "".join(listed).split(",")])
 
     def _trusts(self, request: Request) -> bool:
         """True if a request comes from the proxy: by its secret, its address, or both."""
         secret, peer = request.headers.getlist(SECRET_HEADER), request.client.host if request.client else ""
-        if self._proxy_secret and not (len(secret) == 1 and _same(secret[0], self._proxy_secret)):
+        if self._proxy_secret and not (len(secret) == 1 and _equals_secret(secret[0], self._proxy_secret)):
             return False
-        return not self._part.proxy.peers or any(_is_in(peer, network) for network in self._part.proxy.peers)
+        return not self._part.proxy.peers or any(_is_in_network(peer, network) for network in self._part.proxy.peers)
 
     def _of_cookie(self, cookie: str) -> Login:
         text, _, mac = cookie.partition(".")
-        if not _same(mac, self._mac("session", text)):
+        if not _equals_secret(mac, self._mac("session", text)):
             raise _WrongLoginError("cookie")
         claims = json.loads(urlsafe_b64decode(text))
         login = Login(claims["actor"], tuple(claims["roles"]), claims["until"], claims["key"], cookie=cookie)
@@ -226,7 +226,7 @@ class Logins:
             raise _WrongLoginError("cookie")
         return login
 
-    def _mapped(self, kind: str, actor: object, groups: Iterable[object]) -> Login:
+    def _mapped_login(self, kind: str, actor: object, groups: Iterable[object]) -> Login:
         """Return the login of a token's or proxy's name and roles. Only mapped roles open routes."""
         if not isinstance(actor, str) or len(actor) > LONGEST_NAME or not is_person(actor):
             raise _WrongLoginError(kind)
@@ -249,7 +249,7 @@ class Logins:
 
     def check_csrf(self, login: Login, sent: str) -> None:
         """**Raises** UnauthorisedError for a write with a cookie and without its token."""
-        if login.cookie and not _same(sent, self.csrf(login.cookie)):
+        if login.cookie and not _equals_secret(sent, self.csrf(login.cookie)):
             raise UnauthorisedError(_FROM_PAGES, hint="send in Refold-Csrf what GET /api/login has given")
 
     async def _refuse(self, request: Request, kind: str) -> None:
@@ -270,7 +270,7 @@ class Logins:
 _FROM_PAGES = "a write with a cookie comes from a page of this host"
 
 
-def _unknown() -> HTTPException:
+def _login_needed() -> HTTPException:
     detail = "log in with an API key or a token: Authorization: Bearer ..."
     return HTTPException(401, detail, {"WWW-Authenticate": 'Bearer realm="refold"'})
 
@@ -286,12 +286,12 @@ def value_at(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-def _same(text: str, other: str) -> bool:
+def _equals_secret(text: str, other: str) -> bool:
     # As bytes: `compare_digest` refuses texts that are not ASCII, as headers may be.
     return hmac.compare_digest(text.encode("utf-8", "replace"), other.encode())
 
 
-def _is_in(peer: str, network: IPv4Network | IPv6Network) -> bool:
+def _is_in_network(peer: str, network: IPv4Network | IPv6Network) -> bool:
     try:
         return ip_address(peer) in network
     except ValueError:  # a socket of the file system, or no peer

@@ -65,14 +65,14 @@ class TokenVerifier:
                 return None
             header = jws.extract_compact(token.encode(), registry=self._registry).headers()
             alg, kid = header.get("alg"), header.get("kid")
-            key = await self._key(kid) if alg in ALGORITHMS and isinstance(kid, str) else None
+            key = await self._key_of(kid) if alg in ALGORITHMS and isinstance(kid, str) else None
             if key is not None:
                 decoded = jwt.decode(token, key, registry=self._registry).claims
                 self._claims.validate(decoded)
                 return decoded
         return None
 
-    async def _key(self, kid: str) -> Key | None:
+    async def _key_of(self, kid: str) -> Key | None:
         now, limits = time.monotonic(), self._limits
         cached = kid in self._keys and now - self._read < limits.jwks_kept_s
         due = now - self._read > limits.jwks_fresh_s or not cached
@@ -80,17 +80,17 @@ class TokenVerifier:
         if due and (now - self._tried > limits.refetch_s or (self._lock.locked() and not cached)):
             async with self._lock:
                 if time.monotonic() - self._tried > limits.refetch_s:
-                    await self._fetch()
+                    await self._refresh_keys()
         if time.monotonic() - self._read > limits.jwks_kept_s:
             raise UnreachableError("the keys of the token's issuer cannot be read", hint="ask again in a moment")
         return self._keys.get(kid)
 
-    async def _fetch(self) -> None:
+    async def _refresh_keys(self) -> None:
         # Before the answer: a provider that is away is not asked again for each token.
         self._tried = time.monotonic()
         try:
             self._keys = await asyncio.get_running_loop().run_in_executor(
-                None, _fetched, self._url, self._limits.jwks_bytes
+                None, _fetch_keys, self._url, self._limits.jwks_bytes
             )
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             OUTAGES.failed("gateway.issuer_unread", url=self._url, reason=str(error)[:200] or type(error).__name__)
@@ -98,7 +98,7 @@ class TokenVerifier:
             self._read = time.monotonic()
 
 
-def _fetched(url: str, most: int) -> dict[str, Key]:
+def _fetch_keys(url: str, most: int) -> dict[str, Key]:
     with build_opener(_NoRedirects).open(url, timeout=FETCH_S) as answer:
         text = answer.read(most + 1)
     if len(text) > most:

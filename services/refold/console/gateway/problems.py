@@ -71,10 +71,10 @@ def _answer_to(error: Exception) -> tuple[HttpProblem, dict[str, str]]:
         title, code = title_of(status), _CODES.get(error.status_code, "http")
         return HttpProblem(title=title, status=status, detail=error.detail, code=code), {**(error.headers or {})}
     assert isinstance(error, errors.RefoldError), "no other is handled here"
-    return _of_operation(error)
+    return _raised_problem(error)
 
 
-def _of_operation(error: errors.RefoldError) -> tuple[HttpProblem, dict[str, str]]:
+def _raised_problem(error: errors.RefoldError) -> tuple[HttpProblem, dict[str, str]]:
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
     title, detail = title_of(status), error.message[:MOST_DETAIL]
     answer = HttpProblem(title=title, status=status, detail=detail, code=error.code, hint=error.hint)
@@ -133,19 +133,19 @@ def documented(document: dict[str, Any]) -> dict[str, Any]:
     schemas["HttpProblem"] = HttpProblem.model_json_schema(mode="serialization")
     document["components"] |= {
         "securitySchemes": _LOGINS,
-        "responses": {_name(status): _problem(status) for status in _PROBLEMS},
+        "responses": {_response_name(status): _problem_response(status) for status in _PROBLEMS},
     }
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            _complete(path, method, operation)
+            _complete_operation(path, method, operation)
     return {name: part if name == "info" else _untitled(part) for name, part in document.items()}
 
 
-def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+def _complete_operation(path: str, method: str, operation: dict[str, Any]) -> None:
     if role := role_of(operation["operationId"], {method.upper()}):
         operation["security"] = [{name: [role]} for name in _LOGINS]
         _add_problem(operation["responses"], 401)
-    for status in _statuses(path, method):
+    for status in _problem_statuses(path, method):
         _add_problem(operation["responses"], status)
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in _EXAMPLES:
@@ -162,7 +162,7 @@ def _untitled(part: Any, *, names: bool = False) -> Any:
     return {key: value if key == "example" else _untitled(value, names=key == "properties") for key, value in named}
 
 
-def _statuses(path: str, method: str) -> list[int]:
+def _problem_statuses(path: str, method: str) -> list[int]:
     statuses = set(_ALWAYS)
     if path.startswith("/api/"):
         statuses |= {422, 429}
@@ -173,7 +173,7 @@ def _statuses(path: str, method: str) -> list[int]:
     return sorted(statuses)
 
 
-def _name(status: int) -> str:
+def _response_name(status: int) -> str:
     return _PROBLEMS[status][0].replace(" ", "")
 
 
@@ -181,13 +181,13 @@ def _add_problem(responses: dict[str, Any], status: int) -> None:
     # The framework's own 422 has another form.
     own = responses.get(str(status), {}) if status != 422 else {}
     if "content" in own:
-        problem = _problem(status)
+        problem = _problem_response(status)
         own |= problem | {"content": own["content"] | problem["content"]}
     else:
-        responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
+        responses[str(status)] = {"$ref": f"#/components/responses/{_response_name(status)}"}
 
 
-def _problem(status: int) -> dict[str, Any]:
+def _problem_response(status: int) -> dict[str, Any]:
     title, code, detail = _PROBLEMS[status]
     example = HttpProblem(title=title, status=status, detail=detail, code=code).model_dump()
     content = {"application/problem+json": {"schema": {"$ref": _SCHEMA}, "example": example}}

@@ -76,12 +76,12 @@ class KeptRuns:
             for name in (*gone, run):
                 self._runs.pop(name, None)
             self._runs |= {run: current} if current is not None else {}
-            while sum(map(_folded_bytes, self._runs.values())) > self._limits.kept_bytes:
+            while sum(map(_cached_bytes, self._runs.values())) > self._limits.kept_bytes:
                 del self._runs[next(iter(self._runs))]  # the one whose last use was longest ago
         return current and replace(current)
 
 
-def _folded_bytes(run: Run) -> int:
+def _cached_bytes(run: Run) -> int:
     # Measured with 1,700 entries of 200 bytes.
     return sum(5_000 + 2 * len(judged.record.value or b"") for judged in run.records)
 
@@ -308,7 +308,7 @@ def after_of(header: str) -> After | None:
         raise errors.MalformedError(f"Refold-After names {len(parts)} places", hint=f"name the last {MOST_AFTER}")
     positions: dict[Place, int] = {}
     causes = set[Cause]()
-    for topic, partition, offset in map(_written, parts):
+    for topic, partition, offset in map(_parse_place, parts):
         if topic == RUN_LOG:
             positions[topic, partition] = max(positions.get((topic, partition), 0), offset + 1)
         else:
@@ -316,7 +316,7 @@ def after_of(header: str) -> After | None:
     return After(positions, frozenset(causes)) if parts else None
 
 
-def _written(text: str) -> tuple[str, int, int]:
+def _parse_place(text: str) -> tuple[str, int, int]:
     topic, _, rest = text.partition("/")
     partition, _, offset = (number_of(part) for part in rest.partition("/"))
     if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:

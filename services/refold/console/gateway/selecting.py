@@ -112,7 +112,7 @@ class Selection:
         rows, reached = self._entries(store, number, begin[0], min(ends[number], begin[0] + WINDOW))
         messages = (
             self.message(event, {**at, number: place})
-            for place, event in _with_places(filter(self._has, rows))
+            for place, event in _events_with_places(filter(self._selects_run, rows))
             if place > begin and (self.kind != "inbox" or event.type in ASKS)
         )
         behind = {**at, number: (reached, 0)}
@@ -130,7 +130,7 @@ class Selection:
         # A failed run goes on if somebody retries it.
         return Page(chunks_of(messages), events[-1].seq, complete, over=complete and events[-1].type in ENDS)
 
-    def _has(self, row: ViewRow) -> bool:
+    def _selects_run(self, row: ViewRow) -> bool:
         return self.kind != "family" or is_below(str(row[0]), self.name)
 
     def _entries(self, store: ViewReader, partition: int, begin: int, end: int) -> tuple[list[ViewRow], int]:
@@ -153,7 +153,7 @@ class Selection:
         return store.query(whole), last + 1
 
 
-def _with_places(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
+def _events_with_places(rows: Iterable[ViewRow]) -> Iterator[tuple[tuple[int, int], RunEvent]]:
     for since, group in groupby(rows, key=itemgetter(_SINCE)):
         events = [event for row in group for event in events_in(row)]
         for count, event in enumerate(events, start=1):

@@ -162,7 +162,7 @@ class RunStreams:
 
     def __init__(self, reading: ReadSide, platform: Platform | None = None, limits: GatewayLimits = LIMITS) -> None:
         self._reading, self._limits = reading, limits
-        self._live = LiveParts(platform, reading, self._wants, self._hand_over) if platform else None
+        self._live = LiveParts(platform, reading, self._is_watched, self._hand_over) if platform else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._listeners: dict[StreamKey, set[StreamListener]] = {}
@@ -305,7 +305,7 @@ class RunStreams:
                 ends, keys = await _in_thread(partial(self._look, positions))
                 if time.monotonic() >= checked_s + self._limits.slow_s:
                     checked_s = time.monotonic()
-                    for listener in await _in_thread(self._gone):
+                    for listener in await _in_thread(self._ended_listeners):
                         listener.end()
             except RefoldError as error:
                 OUTAGES.failed("gateway.view_unread", reason=error.message)
@@ -339,14 +339,14 @@ class RunStreams:
                         keys.update(("session", str(row[1])) for row in store.rows_of(RUN_SESSIONS, RunId(run)))
         return ends, keys
 
-    def _gone(self) -> list[StreamListener]:
+    def _ended_listeners(self) -> list[StreamListener]:
         listeners = [listener for group in [*self._listeners.values()] for listener in [*group]]
         store, names = self._reading.store(), {listener.selection.name for listener in listeners}
         heads, log = store.rows(HEADS, [(name,) for name in names]), store.notes().get("log", "")
         erased = {str(row[0]) for row in heads.values() if row[HEADS.places["status"]] == "erased"}
         return [listener for listener in listeners if listener.selection.is_gone(log, erased)]
 
-    def _wants(self, run: str) -> bool:
+    def _is_watched(self, run: str) -> bool:
         """True if a run's parts, or for the empty name any, are sent to clients. Thread-safe."""
         keys = _keys_of(run) if run else [*self._listeners]
         listeners = (listener for key in keys for listener in [*self._listeners.get(key, ())])

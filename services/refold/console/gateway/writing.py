@@ -38,7 +38,7 @@ class Refusals:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._found: OrderedDict[Cause, RefoldError] = OrderedDict()
+        self._errors: OrderedDict[Cause, RefoldError] = OrderedDict()
         self._stop = threading.Event()
         self.log = ""
         # An hour of ends, with one each `LAG_S`.
@@ -49,7 +49,7 @@ class Refusals:
         threading.Thread(target=self._listen, name="refold-gateway-refusals", daemon=True).start()
 
     def of(self, position: Cause) -> RefoldError | None:
-        return self._found.get(position)
+        return self._errors.get(position)
 
     def close(self) -> None:
         self._stop.set()
@@ -64,7 +64,7 @@ class Refusals:
                     self.heard_s = time.monotonic()
                     self.listens.set()
                     while not self._stop.is_set():
-                        self._take(news.take(0.2))
+                        self._remember(news.take(0.2))
                         if news.away:  # a request would find it out after its timeout
                             raise UnreachableError("no broker can be reached")
                         if not self.ends or time.monotonic() - self.ends[-1][0] > LAG_S:
@@ -79,11 +79,11 @@ class Refusals:
                     OUTAGES.failed("gateway.refusals_unread", reason=error.message)
                 self._stop.wait(LISTEN_AGAIN_S)
 
-    def _take(self, records: list[Record]) -> None:
+    def _remember(self, records: list[Record]) -> None:
         for position, error in refusals(records).items():
-            self._found[position] = error
-            if len(self._found) > REMEMBERED_REFUSALS:
-                self._found.popitem(last=False)
+            self._errors[position] = error
+            if len(self._errors) > REMEMBERED_REFUSALS:
+                self._errors.popitem(last=False)
 
 
 class WriteSide:

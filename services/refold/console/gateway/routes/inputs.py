@@ -100,7 +100,7 @@ def input_routes(site: APIRouter) -> None:
     def send_signal(sender: Sends, run: str, body: api.SignalBody, key: Key = "") -> Answered:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name, actor = run_id(run), sender.shared.actor
-        message = operations.signal_message(name, body.name, body.data, signal_id=_named(body.id, key), actor=actor)
+        message = operations.signal_message(name, body.name, body.data, signal_id=_input_id(body.id, key), actor=actor)
         return sender.on_run(name, lambda history: operations.signal(history.state, message))
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
@@ -109,7 +109,7 @@ def input_routes(site: APIRouter) -> None:
 
         `Idempotency-Key` is the key of the answer if the body has none.
         """
-        named, actor = _named(body.key, key), sender.shared.actor
+        named, actor = _input_id(body.key, key), sender.shared.actor
         message = operations.answered(token, body.data, failure=body.failure, key=named, actor=actor)
 
         def answer(history: Run) -> OperationRow:
@@ -132,7 +132,7 @@ def input_routes(site: APIRouter) -> None:
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
     def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> Answered:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
-        by, note_id = By(sender.shared.actor), _named(body.id, key)
+        by, note_id = By(sender.shared.actor), _input_id(body.id, key)
         return sender.on_run(run, lambda history: operations.annotate(history.state, body.note, by, note_id))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
@@ -224,7 +224,7 @@ def input_routes(site: APIRouter) -> None:
 def run_request(shared: Gateway, body: api.RunBody, key: str = "") -> RunRequest:
     """Return the request for a run, in the name of the login. **Raises** as `operations.prepared`."""
     request = RunRequest(
-        RunId(_named(body.id, key)),
+        RunId(_input_id(body.id, key)),
         body.agent,
         canonical.dumps(body.input),
         shared.actor,
@@ -247,7 +247,7 @@ def refuse_effects(again: list[Done]) -> None:
         raise ConflictError(f"{len(again)} calls may have had their effect: {calls}", hint=hint)
 
 
-def _named(own: str, key: str) -> str:
+def _input_id(own: str, key: str) -> str:
     """Return an input's id, from its body or `Idempotency-Key`. **Raises** MalformedError if they differ."""
     if own and key and own != key:
         raise MalformedError("the body has an id, and Idempotency-Key is another", hint="send one of them")

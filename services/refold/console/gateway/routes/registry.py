@@ -35,8 +35,8 @@ def registry_routes(site: APIRouter) -> None:
         """Return a schema by its id. A record carries the id in its first five bytes, after a zero byte."""
         for line in locked():
             if str(line.id) == number:
-                return RegistryAnswer({"schema": _text(line)})
-        return _error(40403, f"Schema {number[:40]} not found")
+                return RegistryAnswer({"schema": _schema_text(line)})
+        return _registry_error(40403, f"Schema {number[:40]} not found")
 
     @get("/registry/subjects", summary="List the subjects")
     def list_subjects(shared: Site) -> list[str]:
@@ -47,8 +47,8 @@ def registry_routes(site: APIRouter) -> None:
     @find("/registry/subjects/{subject}/versions", summary="List the versions of a subject", response_model=list[int])
     def list_schema_versions(shared: Site, subject: str) -> RegistryAnswer:
         """Return the versions, from 1."""
-        lines = _lines(shared.platform.settings.kafka.prefix, subject)
-        return RegistryAnswer([line.version for line in lines]) if lines else _unknown(subject)
+        lines = _versions_of(shared.platform.settings.kafka.prefix, subject)
+        return RegistryAnswer([line.version for line in lines]) if lines else _unknown_subject(subject)
 
     @find(
         "/registry/subjects/{subject}/versions/{version}",
@@ -57,14 +57,14 @@ def registry_routes(site: APIRouter) -> None:
     )
     def show_schema_version(shared: Site, subject: str, version: str) -> RegistryAnswer:
         """Return a version by its number, or the `latest`, with its schema id."""
-        lines = _lines(shared.platform.settings.kafka.prefix, subject)
+        lines = _versions_of(shared.platform.settings.kafka.prefix, subject)
         if not lines:
-            return _unknown(subject)
+            return _unknown_subject(subject)
         for line in lines[-1:] if version in ("latest", "-1") else lines:
             if version in ("latest", "-1", str(line.version)):
-                row = {"subject": subject, "id": line.id, "version": line.version, "schema": _text(line)}
+                row = {"subject": subject, "id": line.id, "version": line.version, "schema": _schema_text(line)}
                 return RegistryAnswer(RegistryVersion.model_validate(row).dump())
-        return _error(40402, f"Version {version[:40]} not found.")
+        return _registry_error(40402, f"Version {version[:40]} not found.")
 
     @get("/registry/config", summary="Show which changes of schemas there may be")
     def show_registry_config() -> RegistryConfig:
@@ -72,20 +72,20 @@ def registry_routes(site: APIRouter) -> None:
         return RegistryConfig(compatibilityLevel="BACKWARD_TRANSITIVE")
 
 
-def _lines(prefix: str, subject: str) -> list[Registered]:
+def _versions_of(prefix: str, subject: str) -> list[Registered]:
     name = subject.removesuffix(_SUFFIX).removeprefix(prefix)
     subjects = {line.subject for line in locked()}
     name = name if name in subjects else kind_of(name)
     return [line for line in locked() if line.subject == name]
 
 
-def _text(line: Registered) -> str:
+def _schema_text(line: Registered) -> str:
     return resource("schemas", file_name(line)).read_text()
 
 
-def _unknown(subject: str) -> RegistryAnswer:
-    return _error(40401, f"Subject {subject[:80]!r} not found.")
+def _unknown_subject(subject: str) -> RegistryAnswer:
+    return _registry_error(40401, f"Subject {subject[:80]!r} not found.")
 
 
-def _error(code: int, message: str) -> RegistryAnswer:
+def _registry_error(code: int, message: str) -> RegistryAnswer:
     return RegistryAnswer(RegistryError(error_code=code, message=message).dump(), code // 100)

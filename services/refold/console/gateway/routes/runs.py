@@ -124,8 +124,8 @@ def run_routes(site: APIRouter) -> None:
         """
         with shared.view_of(run, after) as view:
             shared.reading.check(view, run)
-            pointer = _pointer(view, run_id(run), digest)
-        sent, length = _parts(shared, run_id(run), pointer), str(size_of(pointer))
+            pointer = _pointer_of_blob(view, run_id(run), digest)
+        sent, length = _blob_parts(shared, run_id(run), pointer), str(size_of(pointer))
         try:
             return SentFile(sent, "application/octet-stream", content_length=length, content_disposition="attachment")
         except BlobError as error:
@@ -182,7 +182,7 @@ def label_of(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
+def _pointer_of_blob(view: ViewReader, run: RunId, digest: str) -> str:
     prefix = f"{MARK}{digest}:"
     for row in view.rows_of(ENTRIES, run):
         if prefix.encode() in row[ENTRIES.places["value"]]:  # type: ignore[operator]
@@ -192,7 +192,7 @@ def _pointer(view: ViewReader, run: RunId, digest: str) -> str:
     raise NotFoundError(f"run {run} has no value {digest}", hint="a value of a child lies with the child")
 
 
-def _parts(shared: Gateway, run: RunId, pointer: str) -> Generator[bytes]:
+def _blob_parts(shared: Gateway, run: RunId, pointer: str) -> Generator[bytes]:
     if (store := shared.blobs()) is None:
         raise UnreachableError("the gateway has no blob store", hint="set REFOLD_BLOBS__URL to that of the services")
     with shared.place("large values"):
