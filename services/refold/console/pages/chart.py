@@ -121,28 +121,28 @@ def chart_of(run: Run, now_ms: int, below: Below) -> Chart:
     drawn = [*timeline.steps, *(step for steps in below.steps.values() for _, step in steps)]
     start = min((step.started_ms for step in drawn), default=run.state.at_ms)
     end = max(start, run.state.at_ms if run.state.over else now_ms)
-    seqs, worked = dict(begun_at(run)), _spans(timeline.steps, end)
-    plan = _Rows(Scale(list(_union(_spans(drawn, end))), start, end), end, below)
+    seqs, worked = dict(begun_at(run)), _busy_spans(timeline.steps, end)
+    plan = _RowBuilder(Scale(list(_merged_spans(_busy_spans(drawn, end))), start, end), end, below)
     crashes = {successor.step: successor.actor for successor in timeline.successors}
-    rows = plan.of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
+    rows = plan.rows_of("", [(seqs.get(step.step, 1), step) for step in timeline.steps], crashes)
     waits = ((ask.asked_ms, ask.ended_ms or end) for step in timeline.steps for ask in step.approvals)
-    return Chart(list(rows), plan.scale.folds, _length(worked), _length(sorted(waits)))
+    return Chart(list(rows), plan.scale.folds, _covered_ms(worked), _covered_ms(sorted(waits)))
 
 
-def _spans(steps: Iterable[RunStep], end: int) -> list[tuple[int, int]]:
-    return sorted(span for step in steps for span in _busy(step, end))
+def _busy_spans(steps: Iterable[RunStep], end: int) -> list[tuple[int, int]]:
+    return sorted(span for step in steps for span in _attempt_spans(step, end))
 
 
-def _length(spans: Iterable[tuple[int, int]]) -> int:
-    return sum(last - first for first, last in _union(spans))
+def _covered_ms(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(last - first for first, last in _merged_spans(spans))
 
 
-class _Rows(NamedTuple):
+class _RowBuilder(NamedTuple):
     scale: Scale
     end: int
     below: Below
 
-    def of(
+    def rows_of(
         self, run: str, steps: Iterable[tuple[int, RunStep]], crashes: Mapping[int, str], depth: int = 0
     ) -> Iterator[ChartRow]:
         """Yield rows of steps; a series of unremarkable ones becomes one row."""
@@ -154,37 +154,37 @@ class _Rows(NamedTuple):
             if _is_noise(row):
                 noise.append(row)
                 continue
-            yield from self._counted(noise)
-            yield self._drawn(row)
+            yield from self._counted_rows(noise)
+            yield self._with_bars(row)
             for name in step.runs if step.kind in ("run", "event") else ():
-                yield from self._child(row, name)
-        yield from self._counted(noise)
+                yield from self._child_rows(row, name)
+        yield from self._counted_rows(noise)
 
-    def _drawn(self, row: ChartRow) -> ChartRow:
-        return row._replace(bars=[*_bars(row.step, self.scale, self.end)])
+    def _with_bars(self, row: ChartRow) -> ChartRow:
+        return row._replace(bars=[*_bars_of_step(row.step, self.scale, self.end)])
 
-    def _counted(self, rows: list[ChartRow]) -> Iterator[ChartRow]:
+    def _counted_rows(self, rows: list[ChartRow]) -> Iterator[ChartRow]:
         noise = rows.copy()
         rows.clear()
         if len(noise) < LEAST_COUNTED or self.below.opened & {ALL, *(row.key for row in noise)}:
-            yield from map(self._drawn, noise)
+            yield from map(self._with_bars, noise)
             return
         models = sum(row.kind == "model" for row in noise)
         counts = ((models, "request", " to a model"), (len(noise) - models, "read", ""))
         counted = ", ".join(f"{many} {noun}{'s' * (many > 1)}{rest}" for many, noun, rest in counts if many)
         kind = "model" if models == len(noise) else "tool"
-        bars = self._merged(kind, [row.step for row in noise])
+        bars = self._merged_bars(kind, [row.step for row in noise])
         ms = max(0, (noise[-1].step.ended_ms or self.end) - noise[0].step.started_ms)
         yield noise[0]._replace(kind=kind, bars=bars, ms=ms, counted=counted)
 
-    def _merged(self, kind: str, steps: Sequence[RunStep]) -> list[Bar]:
-        spans = _union(_spans(steps, self.end))
+    def _merged_bars(self, kind: str, steps: Sequence[RunStep]) -> list[Bar]:
+        spans = _merged_spans(_busy_spans(steps, self.end))
         places = [(self.scale.place(first), self.scale.place(last)) for first, last in spans]
         drawn = [(max(1, round(x)), round(max(x + LEAST_BAR, to))) for x, to in places]
         # Once more: bars of different times may meet after rounding.
-        return [Bar(kind, x, to - x, 7, 6) for x, to in _union(drawn)]
+        return [Bar(kind, x, to - x, 7, 6) for x, to in _merged_spans(drawn)]
 
-    def _child(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
+    def _child_rows(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
         child = self.below.runs.get(name)
         if child is None:  # it has not begun, or is erased
             return
@@ -193,7 +193,7 @@ class _Rows(NamedTuple):
         ms = max(0, (child.ended_ms or self.end) - child.requested_ms)
         yield row._replace(child=child, shown=shown, depth=depth, kind="child", ms=ms, run=name, crash="")
         if shown and steps:
-            yield from self.of(name, steps, {}, depth + 1)
+            yield from self.rows_of(name, steps, {}, depth + 1)
 
 
 def _is_noise(row: ChartRow) -> bool:
@@ -212,13 +212,13 @@ def begun_at(run: Run) -> Iterator[tuple[int, int]]:
                 yield begun, seq
 
 
-def _busy(step: RunStep, end: int) -> Iterator[tuple[int, int]]:
+def _attempt_spans(step: RunStep, end: int) -> Iterator[tuple[int, int]]:
     for attempt in step.attempts:
         until = attempt.ended_ms or (end if attempt.status == "running" else attempt.started_ms)
         yield attempt.started_ms, max(attempt.started_ms, until)
 
 
-def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _merged_spans(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     begun, last = 0, 0
     for first, until in spans:
         if last and first <= last:
@@ -231,7 +231,7 @@ def _union(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield begun, last
 
 
-def _bars(step: RunStep, scale: Scale, end: int) -> Iterator[Bar]:
+def _bars_of_step(step: RunStep, scale: Scale, end: int) -> Iterator[Bar]:
     def bar(kind: str, first: int, last: int, y: float = 5, height: float = 10) -> Bar:
         x = scale.place(first)
         width = max(LEAST_BAR, scale.place(last) - x)
@@ -240,7 +240,7 @@ def _bars(step: RunStep, scale: Scale, end: int) -> Iterator[Bar]:
     for ask in step.approvals:
         yield bar("wait", ask.asked_ms, ask.ended_ms or end, 7, 6)
     lanes = min(MOST_STACKED, len(step.attempts))
-    for number, (attempt, (first, last)) in enumerate(zip(step.attempts, _busy(step, end), strict=True)):
+    for number, (attempt, (first, last)) in enumerate(zip(step.attempts, _attempt_spans(step, end), strict=True)):
         kind = "bad" if attempt.status in BAD else step_kind(step)
         lane = (5.0, 10.0) if lanes == 1 else (1 + number % lanes * 18 / lanes, 16 / lanes)
         yield bar(kind, first, last, *lane)

@@ -43,7 +43,7 @@ def deployed_pages(site: APIRouter) -> None:
             chosen = filters.model_dump(exclude_defaults=True)
             lead = "Inputs that no service could use. None is lost: each lies in its topic, and can be replayed."
             actions = [("Show all", LETTERS)] if chosen else []
-            parts = [_letters(shared, view, filters)]
+            parts = [_letters_grid(shared, view, filters)]
             return {"place": LETTERS, "title": "Dead letters", "lead": lead, "actions": actions, "parts": parts}
 
         return view_page(SCREEN, shared, request, made)
@@ -107,7 +107,7 @@ def deployed_pages(site: APIRouter) -> None:
             },
             empty="No run goes on, so none needs a version.",
         )
-        parts = [needs, _agents_grid(agents), _tools_grid(tools), _halts(shared)]
+        parts = [needs, _agents_grid(agents), _tools_grid(tools), _halts_grid(shared)]
         lead = "Without a planner that has its version, a run goes on with the newest one where that agrees, or stalls."
         return html_page(SCREEN, shared, place="/versions", title="Versions and halts", lead=lead, parts=parts)
 
@@ -122,16 +122,16 @@ def deployed_pages(site: APIRouter) -> None:
         facts = (("Views", health.views), ("Kafka", health.kafka), ("Database of the views", address))
         rows = [[Cell(name), Cell(text)] for name, text in facts]
         parts = [
-            *_grids_or_error("workers", _workers, shared),
+            *_grids_or_error("workers", _workers_grids, shared),
             Grid("health", "Gateway", ("Part", "State"), rows, ""),
-            *_grids_or_error("projections", lambda shared: [_projections(shared)], shared),
-            *_grids_or_error("halts", lambda shared: [_halts(shared)], shared),
+            *_grids_or_error("projections", lambda shared: [_projections_grid(shared)], shared),
+            *_grids_or_error("halts", lambda shared: [_halts_grid(shared)], shared),
         ]
         lead = "Any SQL client reads the views at their address, with a user of its own."
         return html_page(SCREEN, shared, place="/workers", title="Workers", lead=lead, parts=parts)
 
 
-def _letters(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
+def _letters_grid(shared: Gateway, view: ViewReader, filters: LetterFilter) -> Grid:
     rows = shared.reading.letters(view, filters)
     return grid_of(
         "letters",
@@ -181,13 +181,13 @@ def _tools_grid(tools: list[ToolServed]) -> Grid:
     )
 
 
-def _halts(shared: Gateway) -> Grid:
+def _halts_grid(shared: Gateway) -> Grid:
     rows = [[Cell(row.what), Cell(row.reason or "none given")] for row in halt_rows(catalog_of(shared).halts)]
     empty = "Nothing is halted. All calls of a tool, agent, pool or requester wait after"
     return Grid("halts", "Halts", ("Halted", "Reason"), rows, empty, "refold halt --tool NAME --reason WHY")
 
 
-def _workers(shared: Gateway) -> list[Grid]:
+def _workers_grids(shared: Gateway) -> list[Grid]:
     workers = workers_of(shared)
     groups = grid_of(
         "groups",
@@ -220,7 +220,7 @@ def _workers(shared: Gateway) -> list[Grid]:
     return [groups, rows]
 
 
-def _projections(shared: Gateway) -> Grid:
+def _projections_grid(shared: Gateway) -> Grid:
     return grid_of(
         "projections",
         "Projections",

@@ -79,7 +79,7 @@ def fork_pages(site: APIRouter) -> None:
 
         def forked() -> HTMLResponse:
             try:
-                family, report = fork_of(shared, run, _body(shared, fields))
+                family, report = fork_of(shared, run, _fork_body(shared, fields))
             except (UsageError, MalformedError, BusyError) as error:
                 status = 429 if isinstance(error, BusyError) else 422
                 refused = Passage("refused", "Nothing was forked", error.message, note=error.hint or "")
@@ -119,26 +119,26 @@ def _form(shared: Gateway, run: Run, fields: Mapping[str, str], at: int) -> AskF
         f"refold fork {run.state.run_id} --at {at} --live."
     )
     title, action = "Fork it once more" if "draft" in fields else "Changes", f"/runs/{run.state.run_id}/fork"
-    rows = _fields(run, at, [*known_policies(shared)])
+    rows = _change_fields(run, at, [*known_policies(shared)])
     inputs = [AskField(name, label, kind, fields.get(name, [*some, ""][0]), some) for name, label, kind, some in rows]
     return AskForm("fork", title, action, inputs, "Fork", note)
 
 
-def _fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+def _change_fields(run: Run, at: int, policies: Sequence[str]) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     """Yield the fields of possible changes: name, label, kind and choices."""
-    cut = _cut(record for record in run.records if record.entry and record.entry.last_seq <= at)
+    cut = _last_seq(record for record in run.records if record.entry and record.entry.last_seq <= at)
     ahead, seqs = _calls_after(run, cut)[:MOST_OFFERED], dict(begun_at(run))
     note = f"events 1 to {cut} are kept" if cut else "no event is kept, the run begins anew"
     yield "at", f"From event; {note}", "text", ()
     yield "policy", "Policy that judges it", "pick", (OWN_POLICY, *policies)
     asking = [step for step in ahead if any(not ask.about for ask in step.approvals)]
     for step in asking[:MOST_DECIDED]:
-        yield f"decide:{step.call_id}", f"People say of {_call(step)}", "pick", SAID_OF_CALLS
+        yield f"decide:{step.call_id}", f"People say of {_call_label(step)}", "pick", SAID_OF_CALLS
         yield f"words:{step.call_id}", "Their reason, or with edit and answer JSON", "text", ()
     steps = [step for step in ahead if seqs.get(step.step, 0) > cut]
-    yield "edit", "Call with other arguments", "pick", (NO_CALL, *map(_call, steps))
+    yield "edit", "Call with other arguments", "pick", (NO_CALL, *map(_call_label, steps))
     yield "args", "Its arguments, as JSON", "area", ()
-    yield "given", "Call with another result", "pick", (NO_CALL, *map(_call, ahead))
+    yield "given", "Call with another result", "pick", (NO_CALL, *map(_call_label, ahead))
     yield "result", "Its result, as JSON", "area", ()
     yield "draft", "Another policy, as YAML or JSON", "area", ()
     yield "stubs", "Results by tool where the log has none, `tool: result` a line", "area", ()
@@ -151,14 +151,14 @@ def _calls_after(run: Run, cut: int) -> list[RunStep]:
     return [step for step in run.timeline.steps if step.kind == "call" and step.step not in over]
 
 
-def _call(step: RunStep) -> str:
+def _call_label(step: RunStep) -> str:
     return f"{step.step} {seen(f'{wording.name_of(step)} {wording.brief(step)}', 60)}"
 
 
-def _body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
+def _fork_body(shared: Gateway, fields: Mapping[str, str]) -> ForkBody:
     filled = {name: text for name, text in fields.items() if text.strip()}
     body: dict[str, Any] = {"at": filled.get("at", "0").strip(), "model": filled.get("model", "").strip()}
-    body |= {"edits": _of_call(filled, "edit", "args"), "results": _of_call(filled, "given", "result")}
+    body |= {"edits": _value_by_step(filled, "edit", "args"), "results": _value_by_step(filled, "given", "result")}
     body |= {"input": canonical.parse(filled["input"])} if "input" in filled else {}
     body["stubs"] = {tool: canonical.parse(text) for tool, text in stubs_of(filled.get("stubs", ""), "stubs").items()}
     body["decisions"] = _decisions_in(filled)
@@ -181,7 +181,7 @@ def _decisions_in(filled: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _of_call(filled: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
+def _value_by_step(filled: Mapping[str, str], pick: str, name: str) -> dict[int, Any]:
     step = number_of(filled.get(pick, "").partition(" ")[0])
     if (step is None) != (name not in filled):
         raise MalformedError(f"a call has no {name}, or {name} no call", hint="choose the call, and write JSON")
@@ -194,7 +194,7 @@ def fork_parts(family: Sequence[Run], report: ForkReport, *, linked: bool = True
     try:
         forked = runs_in(BytesIO(b"".join(fork_bundle(family, report).lines()))) if family and report.steps else {}
         for name in sorted(forked, key=lambda run_name: (run_name != report.run_id, run_name)):
-            rows = [*_shortened(_rows(sources.get(RunId(name)), forked[name], report))]
+            rows = [*_shortened(_paired_rows(sources.get(RunId(name)), forked[name], report))]
             more = ForkedStep(None, None, "more", equal=len(rows) - MOST_ROWS)
             timelines[name] = rows[:MOST_ROWS] + [more] * (len(rows) > MOST_ROWS)
     # The report comes from a process that has run code of users: it may contain anything.
@@ -219,8 +219,9 @@ def _shortened(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
         yield from (some[0], some[1]._replace(equal=len(some) - 2), some[-1]) if many else some
 
 
-def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
-    cut, source = _cut(record for record in fork.records if record.record.offset >= 0), source or Run.empty(RunId(""))
+def _paired_rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
+    source = source or Run.empty(RunId(""))
+    cut = _last_seq(record for record in fork.records if record.record.offset >= 0)
     before, seqs = {step.step: step for step in source.timeline.steps}, dict(begun_at(source))
     partners, verdicts, notes = _step_facts(report, fork.state.run_id)
     rest = deque(sorted(before.keys() - set(partners.values())))
@@ -230,7 +231,7 @@ def _rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedS
         then, seq = before.get(partner), seqs.get(partner, 0)
         while then and rest and rest[0] < partner:
             yield ForkedStep(before[rest[0]], None, alone, seqs.get(rest.popleft(), 0))
-        verdict = verdicts.get(step.step) or _difference(then, step, copied=0 < seq <= cut)
+        verdict = verdicts.get(step.step) or _outcome_difference(then, step, copied=0 < seq <= cut)
         yield ForkedStep(then, step, verdict, seq, note=notes.get(step.step, ""))
     for number in rest:
         yield ForkedStep(before[number], None, alone, seqs.get(number, 0))
@@ -249,11 +250,11 @@ def _step_facts(report: ForkReport, name: str) -> tuple[dict[int, int], dict[int
     return {**dict(enumerate(report.steps.get(name, ()), 1)), **changed}, verdicts, notes
 
 
-def _cut(records: Iterable[JudgedRecord]) -> int:
+def _last_seq(records: Iterable[JudgedRecord]) -> int:
     return max((record.entry.last_seq for record in records if record.entry), default=0)
 
 
-def _difference(before: RunStep | None, after: RunStep, *, copied: bool) -> str:
+def _outcome_difference(before: RunStep | None, after: RunStep, *, copied: bool) -> str:
     if before is None:
         return "added"
     if (before.status, before.result, before.failure) != (after.status, after.result, after.failure):

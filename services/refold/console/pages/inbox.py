@@ -73,19 +73,19 @@ def inbox_pages(site: APIRouter) -> None:
         """Show open questions, soon expiring ones first, or decided ones, or calls in doubt."""
         show = filters.show or "mine"
         with shared.view("") as view:
-            counts = {"all": view.count(_listed("all")), "doubt": view.count(_listed("doubt"))}
-            doubts, cursor = _doubts(shared, view, filters.cursor) if show == "doubt" else ([], "")
+            counts = {"all": view.count(_questions_query("all")), "doubt": view.count(_questions_query("doubt"))}
+            doubts, cursor = _doubts_with_questions(shared, view, filters.cursor) if show == "doubt" else ([], "")
             rows: list[dict[str, Any]] = []
             if show != "doubt":
-                page, cursor = page_behind(view, filters.cursor, f"inbox-{show == 'decided'}", _listed(show))
+                page, cursor = page_behind(view, filters.cursor, f"inbox-{show == 'decided'}", _questions_query(show))
                 rows = [APPROVALS.named(row) for row in page]
             named = map(RUNS.named, view.rows(RUNS, {(row["run_id"],) for row in rows}).values())
             runs = {run["run_id"]: run for run in named}
         if show != "decided":
             rows.sort(key=lambda entry: (int(entry["expires_ms"]) or 2**62, int(entry["asked_ms"])))
-        rows, away = _known(shared, rows, own=show == "mine") if show in ("mine", "all") else (rows, False)
+        rows, away = _with_arguments(shared, rows, own=show == "mine") if show in ("mine", "all") else (rows, False)
         shown: dict[str, Any] = {"rows": rows, "runs": runs, "cursor": cursor, "counts": counts}
-        shown |= {"doubts": _judged(shared, doubts), "unknown": away, "show": show, "tabs": TABS}
+        shown |= {"doubts": _with_offers(shared, doubts), "unknown": away, "show": show, "tabs": TABS}
         return html_page("inbox.html", shared, place="/inbox", types=" ".join(ASKS), **shown)
 
     @site.post("/inbox", response_class=HTMLResponse)
@@ -96,7 +96,7 @@ def inbox_pages(site: APIRouter) -> None:
         if not 0 < len(picked) <= MOST_PICKED:
             raise MalformedError(f"{len(picked)} questions are chosen", hint=f"choose 1 to {MOST_PICKED} of the inbox")
         if "action" not in fields:
-            questions = await run_in_threadpool(_chosen, shared, list(picked))
+            questions = await run_in_threadpool(_chosen_questions, shared, list(picked))
             return html_page("chosen.html", shared, place="/inbox", questions=questions)
         action = one_of(fields, "action", ("approve", "reject"))
         content = {"message": fields.get("message", "")}
@@ -105,25 +105,25 @@ def inbox_pages(site: APIRouter) -> None:
 
     @site.get("/approvals/{approval:path}", response_class=HTMLResponse)
     def approval_page(shared: Site, approval: str) -> HTMLResponse:
-        q = _shown(shared, approval)
+        q = _question_of(shared, approval)
         return html_page("approval.html", shared, place="/inbox", q=q, types=" ".join(ASKS))
 
     @site.post("/approvals/{approval:path}/vote", response_class=HTMLResponse)
     async def vote_form(shared: Site, approval: str, request: Request) -> Response:
         fields = await form_of(request, shared)
         action = one_of(fields, "action", VERBS)
-        content = _words(fields, action)
+        content = _vote_content(fields, action)
         written = {"action": action, "question": fields.get("question", ""), **content}
         try:
             shown = await run_in_threadpool(checked_vote, shared, approval, written["question"], action, content)
             if action == "edit" and not fields.get("sure"):
-                return await run_in_threadpool(_before_sending, shared, shown, content)
+                return await run_in_threadpool(_edit_page, shared, shown, content)
             content["result"] = canonical.parse(content["result"]) if action == "answer" else None
             voted = await shared.client.vote(approval, action, "", content, timeout=timedelta(seconds=LONGEST_WAIT_S))
         except (ConflictError, UsageError, NotFoundError) as error:
-            if isinstance(error, ConflictError) and await run_in_threadpool(_said_already, shared, approval, written):
+            if isinstance(error, ConflictError) and await run_in_threadpool(_is_recorded, shared, approval, written):
                 return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}", 303)
-            return await run_in_threadpool(_refused, shared, approval, fields, error)
+            return await run_in_threadpool(_refused_page, shared, approval, fields, error)
         decided = voted.outcome.startswith("decided")
         return RedirectResponse(f"/runs/{parse_approval_id(approval)[0]}" if decided else f"/approvals/{approval}", 303)
 
@@ -150,23 +150,23 @@ def inbox_pages(site: APIRouter) -> None:
                 settled = Settlement(came, result, message)
                 await run_in_threadpool(shared.writing.settle, approval, settled, shared.actor, DEFAULT_WAIT_S)
         except (ConflictError, UsageError, NotFoundError) as error:
-            return await run_in_threadpool(_refused, shared, approval, fields, error)
+            return await run_in_threadpool(_refused_page, shared, approval, fields, error)
         return RedirectResponse(f"/runs/{run}", 303)
 
 
-def _listed(show: str) -> TableQuery:
+def _questions_query(show: str) -> TableQuery:
     if show == "doubt":
         return TableQuery(APPROVALS, (Where("open", "=", 1), Where("about", "=", DOUBT)))
     open_ = Where("open", "=", int(show != "decided"))
     return TableQuery(APPROVALS, (open_,), order="asked_ms", descending=show == "decided", limit=MOST_LISTED)
 
 
-def _judged(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_offers(shared: Gateway, doubts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     judged = iter(informed(shared, [doubt["q"] for doubt in doubts if doubt["q"]]))
     return [doubt | {"q": doubt["q"] and next(judged)} for doubt in doubts]
 
 
-def _known(shared: Gateway, rows: list[dict[str, Any]], *, own: bool) -> tuple[list[dict[str, Any]], bool]:
+def _with_arguments(shared: Gateway, rows: list[dict[str, Any]], *, own: bool) -> tuple[list[dict[str, Any]], bool]:
     """Return questions with arguments and offers, those for the reader first, and True if Kafka is away."""
     if not rows or (index := topics_of(shared)) is None:
         return [row | {"args": "", "offers": (), "stand_ins": ()} for row in rows], bool(rows)
@@ -176,7 +176,7 @@ def _known(shared: Gateway, rows: list[dict[str, Any]], *, own: bool) -> tuple[l
     return sorted(shown, key=lambda row: "reject" not in row["offers"]), False
 
 
-def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
+def _doubts_with_questions(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[str, Any]], str]:
     page = doubt_page(view, CursorFilter(cursor=cursor, limit=DOUBTS_LISTED))
     doubts = []
     for row in page.doubts:
@@ -186,7 +186,7 @@ def _doubts(shared: Gateway, view: ViewReader, cursor: str) -> tuple[list[dict[s
     return doubts, page.cursor
 
 
-def _chosen(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
+def _chosen_questions(shared: Gateway, picked: list[str]) -> list[PageQuestion]:
     with shared.view("") as view:
         questions = [question_in(view, shared.reading.run(view, parse_approval_id(one)[0]), one) for one in picked]
     return informed(shared, questions)
@@ -211,14 +211,14 @@ async def _voted(shared: Gateway, approval: str, digest: str, action: str, conte
     return CameOf(approval, tool, good=True, words=f"{voted.outcome.replace('_', ' ')}{needed}")
 
 
-def _shown(shared: Gateway, approval: str) -> PageQuestion:
+def _question_of(shared: Gateway, approval: str) -> PageQuestion:
     with shared.view("") as view:
         run = shared.reading.run(view, RunId(parse_approval_id(approval)[0]))
         question = question_in(view, run, approval, alone=True)
     return informed(shared, [question])[0]
 
 
-def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
+def _vote_content(fields: Mapping[str, str], action: str) -> dict[str, Any]:
     content: dict[str, Any] = {"message": fields.get("message", "")}
     if action in ballot.HANDING:
         content["to"] = tuple(name.strip() for name in fields.get("to", "").split(",") if name.strip())
@@ -231,24 +231,24 @@ def _words(fields: Mapping[str, str], action: str) -> dict[str, Any]:
     return content
 
 
-def _said_already(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
+def _is_recorded(shared: Gateway, approval: str, written: Mapping[str, object]) -> bool:
     """True if this very vote is recorded: a form may arrive twice."""
     question = index.find(approval) if (index := topics_of(shared, approval)) else None
     own = [vote for vote in question.said if vote.actor == shared.actor] if question else []
     return any(all(getattr(vote, name) == value for name, value in written.items()) for vote in own)
 
 
-def _before_sending(shared: Gateway, question: Approval, content: Mapping[str, Any]) -> HTMLResponse:
+def _edit_page(shared: Gateway, question: Approval, content: Mapping[str, Any]) -> HTMLResponse:
     request = question.request
     change = wording.changed_args(request.args, content["args"])
     effect = verdict_on(question, content["args"])
     return html_page("edit.html", shared, place="/inbox", request=request, change=change, said=effect, words=content)
 
 
-def _refused(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
+def _refused_page(shared: Gateway, approval: str, fields: Mapping[str, str], error: RefoldError) -> HTMLResponse:
     was = now = None
     with suppress(RefoldError):  # the id was made up, or the view is behind: the error suffices
-        was = _shown(shared, approval)
-        now = _shown(shared, was.waits) if was.waits and not was.open else None
+        was = _question_of(shared, approval)
+        now = _question_of(shared, was.waits) if was.waits and not was.open else None
     values = {"error": error, "was": was, "now": now, "fields": fields, "sent": "void" in error.fields}
     return html_page("refused.html", shared, 409, place="/inbox", **values)

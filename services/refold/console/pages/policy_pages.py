@@ -53,9 +53,9 @@ def policy_pages(site: APIRouter) -> None:
             left, right = (_yaml_of(catalog, digest) for digest in (filters.left, filters.right))
             title = f"From {filters.left[:12]} to {filters.right[:12]}"
             parts.append(TextChange("change", title, text_diff(title, left, right)))
-        parts += [_rules(catalog.policy), _known(catalog), _roles(catalog)]
+        parts += [_rules_grid(catalog.policy), _catalog_grid(catalog), _roles_grid(catalog)]
         parts += [_draft_form(DRAFT, "")] if shared.may_use("try_policy_form") else []
-        return _policies(shared, parts)
+        return _policies_screen(shared, parts)
 
     @site.post("/policies", response_class=HTMLResponse)
     async def try_policy_form(shared: Site, request: Request) -> HTMLResponse:
@@ -64,11 +64,11 @@ def policy_pages(site: APIRouter) -> None:
         draft, agent = fields.get("policy", "").replace("\r\n", "\n"), fields.get("agent", "").strip()
         if len(draft) > MOST_PASTED:
             raise MalformedError(f"the draft has {len(draft):,} characters", hint=f"{MOST_PASTED:,} at most")
-        parts = await run_in_threadpool(lambda: [*_tried(shared, draft, agent)])
-        return _policies(shared, [*parts, _draft_form(draft, agent)])
+        parts = await run_in_threadpool(lambda: [*_draft_grids(shared, draft, agent)])
+        return _policies_screen(shared, [*parts, _draft_form(draft, agent)])
 
 
-def _policies(shared: Gateway, parts: Sequence[object]) -> HTMLResponse:
+def _policies_screen(shared: Gateway, parts: Sequence[object]) -> HTMLResponse:
     lead = "A policy is published with the root key alone: refold policy publish FILES. Nothing here changes one."
     return html_page(SCREEN, shared, place="/policies", title="Policies", lead=lead, parts=parts)
 
@@ -79,7 +79,7 @@ def _yaml_of(catalog: Catalog, digest: str) -> str:
     return yaml.safe_dump(policy.content, allow_unicode=True, width=100)
 
 
-def _rules(policy: Policy | None) -> Grid:
+def _rules_grid(policy: Policy | None) -> Grid:
     rows = []
     if policy is not None:
         for rule in policy.rules:
@@ -103,7 +103,7 @@ def _rules(policy: Policy | None) -> Grid:
     )
 
 
-def _known(catalog: Catalog) -> Grid:
+def _catalog_grid(catalog: Catalog) -> Grid:
     now = catalog.current
     rows = [
         [
@@ -120,7 +120,7 @@ def _known(catalog: Catalog) -> Grid:
     return Grid("known", "Policies in the catalog", heads, rows, "The catalog has no policy.")
 
 
-def _roles(catalog: Catalog) -> Grid:
+def _roles_grid(catalog: Catalog) -> Grid:
     rows = [[Cell(role), Cell(", ".join(sorted(has)))] for role, has in sorted(catalog.roles.by_role.items())]
     rows += [[Cell("revoked"), Cell(", ".join(sorted(catalog.roles.revoked)))]] * bool(catalog.roles.revoked)
     empty = "The catalog says of nobody which role they have:"
@@ -140,7 +140,7 @@ def _draft_form(draft: str, agent: str) -> AskForm:
     return AskForm("draft", "Try a draft on recorded calls", "/policies#tried", fields, "Compare", note)
 
 
-def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
+def _draft_grids(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
     content = load_text(draft, PASTED, aliases=False)
     problems = problems_of({PASTED: content})
     if problems:
@@ -148,11 +148,11 @@ def _tried(shared: Gateway, draft: str, agent: str) -> Iterator[Grid]:
         rows = [[Cell(fault.rule or "all"), Cell(fault.reason), Cell(weights[fault.fatal])] for fault in problems]
         yield Grid("problems", "Problems of the draft", ("Rule", "Problem", "Weight"), rows, "")
     if not any(fault.fatal for fault in problems):
-        yield _compared(shared, BackTest(Policy.parse(content), shared.platform.settings.environment), agent)
+        yield _comparison_grid(shared, BackTest(Policy.parse(content), shared.platform.settings.environment), agent)
 
 
-def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
-    runs = _newest(shared, agent)
+def _comparison_grid(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
+    runs = _newest_runs(shared, agent)
     calls = [call for run in runs for call in recorded(run)]
     rows = back_test.differences(calls)
     kinds = Counter(row["kind"].replace("->", "→") for row in rows)
@@ -163,28 +163,28 @@ def _compared(shared: Gateway, back_test: BackTest, agent: str) -> Grid:
         "tried",
         f"{len(rows)} of {len(calls)} calls judged otherwise" if rows else f"All {len(calls)} calls judged the same",
         ("Call", "Tool", "Arguments", "Was", "Would be"),
-        [[*_difference(row)] for row in rows[:MOST_DIFFERENT]],
+        [[*_difference_cells(row)] for row in rows[:MOST_DIFFERENT]],
         f"The draft judges the calls of {len(runs)} runs as they were judged. Calls of other runs may differ:",
         "refold policy check FILES --recorded",
         note="; ".join([*parts, f"policy {back_test.policy.digest[:12]}"]),
     )
 
 
-def _newest(shared: Gateway, agent: str) -> list[Run]:
+def _newest_runs(shared: Gateway, agent: str) -> list[Run]:
     with shared.view("") as view:
         listed = shared.reading.runs(view, RunQuery(agent=agent, limit=MOST_JUDGED), "").runs
         return [run for listed_run in listed if (run := ViewedRuns(view).find(listed_run.run_id)) is not None]
 
 
-def _difference(row: Data) -> Iterator[Cell]:
+def _difference_cells(row: Data) -> Iterator[Cell]:
     run, _, seq = str(row["call_id"]).rpartition("/")
     yield Cell(row["call_id"], "code", href=f"/runs/{run}?seq={seq}#event")
     yield Cell(called_name(row["tool"]))
     yield Cell(json.dumps(row["args"], ensure_ascii=False)[:ARGS_CHARS], "code")
-    yield Cell(row["recorded"]["outcome"], note=_reasons(row["recorded"]))
-    yield Cell(row["now"]["outcome"], note=what_changes(row) or _reasons(row["now"]))
+    yield Cell(row["recorded"]["outcome"], note=_judgement_note(row["recorded"]))
+    yield Cell(row["now"]["outcome"], note=what_changes(row) or _judgement_note(row["now"]))
 
 
-def _reasons(judgement: Any) -> str:
+def _judgement_note(judgement: Any) -> str:
     needed = requirement_words(judgement["requirement"]) if judgement["requirement"] else ""
     return ", ".join(filter(None, [judgement["rule"], needed, judgement["message"]]))

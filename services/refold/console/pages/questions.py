@@ -135,12 +135,12 @@ def question_in(view: ViewReader, run: Run, approval: str, *, alone: bool = Fals
     for at, event in _asked(run):
         then = at_seqs(run, [at])[0]
         if approval_id(then.timeline.steps[event.step - 1].call_id, event.question) == approval:
-            return replace(_question(view, run, then, event.step), alone=alone)
+            return replace(_question_on(view, run, then, event.step), alone=alone)
     raise NotFoundError(f"run {run.state.run_id} has asked no such question about its event {seq}")
 
 
 def open_questions(view: ViewReader, run: Run, *, child: bool = False) -> list[PageQuestion]:
-    return [replace(_question(view, run, run, step.step), child=child) for step in run.timeline.asking]
+    return [replace(_question_on(view, run, run, step.step), child=child) for step in run.timeline.asking]
 
 
 def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalated]]:
@@ -152,13 +152,13 @@ def _asked(run: Run) -> Iterator[tuple[int, ApprovalRequested | ApprovalEscalate
                 yield seq, event
 
 
-def _question(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
+def _question_on(view: ViewReader, run: Run, then: Run, step: int) -> PageQuestion:
     call, now = then.state.call(step), run.timeline.steps[step - 1]
     request = question_of(then.state, call, then.state.open[step])
     seen_step = then.timeline.steps[step - 1]
     ended = next((ask for ask in now.approvals if ask.approval_id == request.approval_id), seen_step.approvals[-1])
     waits = now.asked.approval_id if now.asked else ""
-    votes, warning = _votes(view, request), _other_content(request)
+    votes, warning = _votes_in_view(view, request), _other_content(request)
     return PageQuestion(request, now, ended, waits, run, then, votes=votes, warning=warning, seq=run.state.head.seq)
 
 
@@ -170,7 +170,7 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     family = len({root_of(question.request.run_id) for question in questions}) == 1
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
-        return [_informed(shared, index, question) for question in questions]
+        return [_with_topics(shared, index, question) for question in questions]
     # Without Kafka the entitled people are unknown, and a vote would be refused.
     return questions
 
@@ -191,15 +191,15 @@ def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> Approva
     return None
 
 
-def _informed(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> PageQuestion:
+def _with_topics(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> PageQuestion:
     if (approval := index.find(question.request.approval_id)) is None:
         return question
     return replace(
         question,
         known=approval,
         votes=[vote_row(approval, vote) for vote in approval.said[-MOST_VOTES:]],
-        rule=_rule(question.then, question.step.step, question.request, approval),
-        warning=question.warning or _warning(question.run, approval),
+        rule=_rule_seen(question.then, question.step.step, question.request, approval),
+        warning=question.warning or _contradictions(question.run, approval),
         **offers_of(shared, index, approval),
     )
 
@@ -212,11 +212,11 @@ def offers_of(shared: Gateway, index: ApprovalIndex, approval: Approval | None) 
     if shared.may_write("vote") and (key := shared.signer()):
         offers = shared.platform.approvals.offered(index, approval, shared.actor, roles, key)
     others = (name for name in shared.logins.people if name != shared.actor and approval.may_decide(name))
-    offers -= {"remind"} if _reminded(approval) else set()
+    offers -= {"remind"} if _was_reminded(approval) else set()
     return {"offers": offers, "stand_ins": [*islice(others, MOST_STAND_INS)]}
 
 
-def _reminded(approval: Approval) -> bool:
+def _was_reminded(approval: Approval) -> bool:
     return any(approval.now - vote.issued < REMIND_MS for vote in approval.said if vote.action == "remind")
 
 
@@ -228,12 +228,12 @@ def _other_content(request: ApprovalRequest) -> str:
     return "the views have other content than the question has"
 
 
-def _warning(run: Run, approval: Approval) -> str:
+def _contradictions(run: Run, approval: Approval) -> str:
     others = (f"people are asked {other} about it as well" for other in approval.others)
     return against(run.state, approval) or ", ".join(others)
 
 
-def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
+def _votes_in_view(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
     where = (Where("run_id", "=", request.run_id), Where("approval_id", "=", request.approval_id))
     rows = map(VOTES.named, view.query(Query(VOTES, where, limit=MOST_VOTES)))
     blank = {"to": (), "args": "", "result": "", "void": ""}
@@ -241,7 +241,7 @@ def _votes(view: ViewReader, request: ApprovalRequest) -> list[dict[str, Any]]:
     return sorted(votes, key=lambda row: int(row["issued"]))
 
 
-def _rule(then: Run, step: int, request: ApprovalRequest, approval: Approval) -> RuleSeen | None:
+def _rule_seen(then: Run, step: int, request: ApprovalRequest, approval: Approval) -> RuleSeen | None:
     if approval.policy is None:
         return None
     rule = next((rule for rule in approval.policy.rules if rule.name == request.rule), None)
@@ -265,7 +265,7 @@ def checked_vote(shared: Gateway, approval: str, question: str, action: str, con
         shown = approvals.get(approval)
         roles, content = shared.login.roles if shared.login else (), {"result": ""} | content
         approvals.vote(approval, action, question=question, actor=shared.actor, roles=roles, **content)
-    if action == "remind" and _reminded(shown):
+    if action == "remind" and _was_reminded(shown):
         hint = f"once in {REMIND_MS // 60_000} minutes is enough"
         raise UsageError("people were reminded of this question a moment ago", hint=hint)
     return shown

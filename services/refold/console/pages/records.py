@@ -50,9 +50,9 @@ def record_pages(site: APIRouter) -> None:
             about = {"place": "/sessions", "title": "Sessions"}
             if filters.session:
                 heading = f"Session {filters.session}"
-                return {**about, "heading": heading, "parts": [*_session(shared, view, filters)]}
+                return {**about, "heading": heading, "parts": [*_session_parts(shared, view, filters)]}
             lead = "Runs that belong together, such as those of one conversation."
-            return {**about, "lead": lead, "parts": [_sessions(view, filters)]}
+            return {**about, "lead": lead, "parts": [_sessions_grid(view, filters)]}
 
         return view_page(SCREEN, shared, request, made)
 
@@ -64,14 +64,14 @@ def record_pages(site: APIRouter) -> None:
             days = [day_of(int(time.time() * 1000) - n * DAY_MS) for n in reversed(range(filters.days))]
             about = activity_of(view, days[0])
             windows = [(label, url("/tools", days=n), n == filters.days) for label, n in WINDOWS]
-            chosen = [_by_day(about, days, filters)] if filters.agent else []
+            chosen = [_days_grid(about, days, filters)] if filters.agent else []
             return {
                 "place": "/tools",
                 "title": "Agents and tools",
                 "lead": "What agents and tools did, by the days of UTC. Erased runs are part of all sums.",
                 "parts": [
                     *(now_grid(figures), Choices("days", "Sums of", windows), *chosen),
-                    *(_agents(about, days), _tools(about, days), _loops(about)),
+                    *(_agents_grid(about, days), _tools_grid(about, days), _loops_grid(about)),
                 ],
             }
 
@@ -84,7 +84,7 @@ def record_pages(site: APIRouter) -> None:
                 "limits",
                 "Limits in use",
                 ("Window", "Agent", "Label", "Tokens", "Cost", "Calls", "Then", "Reached"),
-                [[*_limit(limit)] for limit in shared.reading.limits(view)],
+                [[*_limit_cells(limit)] for limit in shared.reading.limits(view)],
                 "Amounts appear here once a run spends of a limit that its agent declares.",
             )
             lead = "What was spent, as planners reported it last; the last second may be missing."
@@ -102,14 +102,14 @@ def record_pages(site: APIRouter) -> None:
                 "title": "Operators",
                 "heading": f"Actions of {filters.actor}" if filters.actor else "What operators did",
                 "lead": "Each is an event in the history of its run, and stays there.",
-                "parts": [_actions(shared, view, filters)],
+                "parts": [_actions_grid(shared, view, filters)],
                 "actions": [*everybody, ("As JSON Lines", url("/api/operator-actions.jsonl", **used))],
             }
 
         return view_page(SCREEN, shared, request, made)
 
 
-def _actions(shared: Gateway, view: ViewReader, filters: ActionFilter) -> Grid:
+def _actions_grid(shared: Gateway, view: ViewReader, filters: ActionFilter) -> Grid:
     rows = shared.reading.actions(view, filters)
     return grid_of(
         "actions",
@@ -130,7 +130,7 @@ def _actions(shared: Gateway, view: ViewReader, filters: ActionFilter) -> Grid:
     )
 
 
-def _sessions(view: ViewReader, filters: ShownSession) -> Grid:
+def _sessions_grid(view: ViewReader, filters: ShownSession) -> Grid:
     page = session_page(view, filters)
     return grid_of(
         "sessions",
@@ -147,7 +147,7 @@ def _sessions(view: ViewReader, filters: ShownSession) -> Grid:
     )
 
 
-def _session(shared: Gateway, view: ViewReader, filters: ShownSession) -> Iterator[object]:
+def _session_parts(shared: Gateway, view: ViewReader, filters: ShownSession) -> Iterator[object]:
     page = shared.reading.runs(view, RunQuery(session=filters.session), filters.cursor)
     if not page.runs and not filters.cursor:
         raise NotFoundError(f"no run is part of the session {filters.session[:100]!r}", hint="/sessions has all")
@@ -162,10 +162,10 @@ def _session(shared: Gateway, view: ViewReader, filters: ShownSession) -> Iterat
     following = url("/sessions", session=filters.session, cursor=page.cursor) if page.cursor else ""
     yield grid_of("session", "Runs", page.runs, f"{columns}; Id code run_id", cells, next=following)
     for summary in reversed([run for run in page.runs if not run.parent][:MOST_TURNS]):
-        yield from _turn(summary, shared.reading.run(view, summary.run_id).state)
+        yield from _turn_passages(summary, shared.reading.run(view, summary.run_id).state)
 
 
-def _turn(summary: RunSummary, state: RunState) -> Iterator[Passage]:
+def _turn_passages(summary: RunSummary, state: RunState) -> Iterator[Passage]:
     path = f"/runs/{summary.run_id}"
     if state.request is not None:
         yield Passage(f"in-{summary.run_id}", f"{summary.requester} asked", state.request.input, href=path)
@@ -175,7 +175,7 @@ def _turn(summary: RunSummary, state: RunState) -> Iterator[Passage]:
         yield Passage(f"out-{summary.run_id}", f"{summary.agent} {label}", result, href=path)
 
 
-def _spark(activity: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:
+def _bars_by_day(activity: Activity, days: Sequence[str], agent: str, tool: str) -> list[DayBar]:
     by_day = activity.by_day.get((agent, tool), {})
     whole, bad = ("calls", "failed") if tool else ("runs_requested", "runs_failed")
     rows = map(by_day.get, days)
@@ -186,7 +186,7 @@ def now_grid(figures: Sequence[RunInsight]) -> Grid:
     """Return figures of the last minutes, alerts first."""
     alerts = [figure for figure in figures if figure.kind in ALERTS]
     usual = (figure for figure in figures if figure.kind not in ALERTS)
-    busy = sorted(usual, key=lambda figure: (figure.kind, -_much(figure)))
+    busy = sorted(usual, key=lambda figure: (figure.kind, -_calls_of(figure)))
     return grid_of(
         "now",
         f"The last {WINDOW_MS // 60_000} minutes",
@@ -202,7 +202,7 @@ def now_grid(figures: Sequence[RunInsight]) -> Grid:
                 note=row.run_id,
             ),
             "Runs": lambda row: Cell(row.requested, "num") if row.kind == "agent" else Cell(""),
-            "Calls": lambda row: Cell(row.equal_calls or _much(row), "num"),
+            "Calls": lambda row: Cell(row.equal_calls or _calls_of(row), "num"),
             "Failed": lambda row: Cell(row.failed + row.retried + row.doubted, "num"),
         },
         empty="Live figures and alerts appear here while this runs:",
@@ -211,11 +211,11 @@ def now_grid(figures: Sequence[RunInsight]) -> Grid:
     )
 
 
-def _much(row: RunInsight) -> int:
+def _calls_of(row: RunInsight) -> int:
     return row.calls if row.kind == "agent" else row.completed + row.failed + row.retried + row.doubted
 
 
-def _agents(activity: Activity, days: Sequence[str]) -> Grid:
+def _agents_grid(activity: Activity, days: Sequence[str]) -> Grid:
     return grid_of(
         "agents",
         "Agents",
@@ -224,8 +224,8 @@ def _agents(activity: Activity, days: Sequence[str]) -> Grid:
         "Effects avoided num effects_avoided; Tokens num tokens; Cost usd nano_usd; More",
         {
             "Agent": lambda row: Cell(row.agent, href=url("/", agent=row.agent)),
-            "Runs": lambda row: Cell(row.runs_requested, "num", bars=_spark(activity, days, row.agent, "")),
-            "Failed": lambda row: Cell(row.runs_failed, "num", more=_codes(activity, row.agent, "")),
+            "Runs": lambda row: Cell(row.runs_requested, "num", bars=_bars_by_day(activity, days, row.agent, "")),
+            "Failed": lambda row: Cell(row.runs_failed, "num", more=_failure_cells(activity, row.agent, "")),
             "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, "")),
         },
         empty="Agents appear here with their first run:",
@@ -233,7 +233,7 @@ def _agents(activity: Activity, days: Sequence[str]) -> Grid:
     )
 
 
-def _tools(activity: Activity, days: Sequence[str]) -> Grid:
+def _tools_grid(activity: Activity, days: Sequence[str]) -> Grid:
     return grid_of(
         "tools",
         "Tools and models",
@@ -244,8 +244,8 @@ def _tools(activity: Activity, days: Sequence[str]) -> Grid:
             "Tool": lambda row: Cell(
                 called_name(row.tool), href=url("/", agent=row.agent, tool=row.tool), note=row.agent
             ),
-            "Calls": lambda row: Cell(row.calls, "num", bars=_spark(activity, days, row.agent, row.tool)),
-            "Failed": lambda row: Cell(row.failed, "num", more=_codes(activity, row.agent, row.tool)),
+            "Calls": lambda row: Cell(row.calls, "num", bars=_bars_by_day(activity, days, row.agent, row.tool)),
+            "Failed": lambda row: Cell(row.failed, "num", more=_failure_cells(activity, row.agent, row.tool)),
             "p50": lambda row: Cell(row.p50_ms or "none", "took"),
             "p95": lambda row: Cell(row.p95_ms or "none", "took"),
             "More": lambda row: Cell("by day", href=_link_by_day(days, row.agent, row.tool)),
@@ -260,14 +260,14 @@ def _link_by_day(days: Sequence[str], agent: str, tool: str) -> str:
     return f"{link}#by-day" if link else ""
 
 
-def _codes(activity: Activity, agent: str, tool: str) -> list[Cell]:
+def _failure_cells(activity: Activity, agent: str, tool: str) -> list[Cell]:
     return [
         Cell(f"{number} {code}", href=url("/", agent=agent, tool=tool, code=code))
         for code, number in activity.failures.get((agent, tool), ())
     ]
 
 
-def _by_day(activity: Activity, days: Iterable[str], query: ShownActivity) -> Grid:
+def _days_grid(activity: Activity, days: Iterable[str], query: ShownActivity) -> Grid:
     by_day = activity.by_day.get((query.agent, query.tool), {})
     numbers = "Calls num calls; Failed num failed" if query.tool else "Runs num runs_requested; Failed num runs_failed"
     return grid_of(
@@ -282,7 +282,7 @@ def _by_day(activity: Activity, days: Iterable[str], query: ShownActivity) -> Gr
     )
 
 
-def _loops(activity: Activity) -> Grid:
+def _loops_grid(activity: Activity) -> Grid:
     return grid_of(
         "loops",
         "Calls that repeat",
@@ -299,7 +299,7 @@ def _loops(activity: Activity) -> Grid:
     )
 
 
-def _limit(limit: LimitInUse) -> Iterator[Cell]:
+def _limit_cells(limit: LimitInUse) -> Iterator[Cell]:
     label = f"{limit.label} = {limit.value}" if limit.label else "any"
     yield from (Cell(limit.window), Cell(limit.agent), Cell(label))
     for name in Spending.model_fields:

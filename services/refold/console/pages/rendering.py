@@ -51,12 +51,12 @@ class Asset(NamedTuple):
     digest: str
 
 
-def _asset(name: str) -> Asset:
+def _read_asset(name: str) -> Asset:
     content = files(__package__).joinpath("static", name).read_bytes()
     return Asset(content, TYPES[name.rpartition(".")[2]], blake2b(content, digest_size=8).hexdigest())
 
 
-ASSETS: Mapping[str, Asset] = {name: _asset(name) for name in ("refold.css", "refold.js")}
+ASSETS: Mapping[str, Asset] = {name: _read_asset(name) for name in ("refold.css", "refold.js")}
 
 
 def seen(text: object, limit: int = 0) -> str:

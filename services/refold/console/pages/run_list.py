@@ -70,15 +70,15 @@ def run_list_pages(site: APIRouter) -> None:
                 "wanted": filters,
                 "runs": [(run, one_state(run.dump(), stalled=(run.run_id,) in stalled)) for run in page.runs],
                 "inputs": dict(_inputs(view, [run.run_id for run in page.runs])),
-                "families": dict(_families(view, [run.root for run in page.runs])),
+                "families": dict(_family_sums(view, [run.root for run in page.runs])),
                 "alone": dict.fromkeys(FAMILY_COUNTS, 0),
                 "cursor": page.cursor,
                 "link": link,
                 "filtered": used,
                 "searched": [(name, text, ", ".join(_values(used.get(name)))) for name, text in SEARCHED],
                 "states": LISTED_STATES,
-                "counts": _counts(view, listing),
-                "command": _command(used),
+                "counts": _counts_by_state(view, listing),
+                "command": _list_command(used),
             }
 
         return view_page("runs.html", shared, request, page_values)
@@ -124,7 +124,7 @@ def _values(value: object) -> Iterator[str]:
     yield from map(str, value if isinstance(value, list) else [value] if value else [])
 
 
-def _counts(view: ViewReader, listing: RunQuery) -> Counter[str]:
+def _counts_by_state(view: ViewReader, listing: RunQuery) -> Counter[str]:
     # Statuses are counted by their index, other states in one pass over the few runs that have one.
     every = replace(listing, state="", top=False)
     query, columns = runs_query(every), ("status", *STATES)
@@ -151,7 +151,7 @@ def _inputs(view: ViewReader, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield run, first.input if isinstance(first, RunRequested) else ""
 
 
-def _command(used: dict[str, Any]) -> str:
+def _list_command(used: dict[str, Any]) -> str:
     """Return the command that lists the same; empty if it lacks a filter."""
     if not COMMANDED.keys() >= used.keys() or used.get("state", "doubt") not in ("doubt", STALLED, "pending", *ENDED):
         return ""
@@ -159,6 +159,6 @@ def _command(used: dict[str, Any]) -> str:
     return shlex.join(["refold", "run", "list", *parts])
 
 
-def _families(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
+def _family_sums(view: ViewReader, roots: Iterable[str]) -> Iterator[tuple[str, dict[str, int]]]:
     for row in view.rows(FAMILIES, [(root, 0) for root in set(roots)]).values():
         yield str(row[0]), {name: int(value) for name, value in zip(FAMILY_COUNTS, row[FAMILIES.keys :], strict=True)}

@@ -83,16 +83,16 @@ def run_pages(site: APIRouter) -> None:
             at, seqs = min(query.at or last, last), [seq for seq in dict.fromkeys(query.seq) if 1 <= seq <= last]
             summary = view.rows(RUNS, [(run,)]).get((run,))
             opened = list(dict.fromkeys(query.opened))
-            below = _below(view, history, frozenset({*opened, *map(str, seqs)}))
-            questions = _asked_on(shared, view, history, below, now=at == last)
+            below = _descendants(view, history, frozenset({*opened, *map(str, seqs)}))
+            questions = _questions_of_family(shared, view, history, below, now=at == last)
             family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
             reasons = {seq: why(history, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(query.other, last)
         beside = {place for seq in seqs for place in (seq - 1, seq)}
         live = all((at == last, not shared.writing.deaf))  # a Kafka that hangs would hold back each page for 20 s
         history.mark(shared.platform.idle_pools, now=live)
-        points, now_ms = _points(history, {at, *beside, other} - {0}), int(time.time() * 1000)
-        info, actions = info_of(history), _words(shared, history)
+        points, now_ms = _runs_at(history, {at, *beside, other} - {0}), int(time.time() * 1000)
+        info, actions = info_of(history), _offered_actions(shared, history)
         chosen = {"at": at % last, "seq": seqs, "show": query.show, "with": other, "open": opened}
         base, prefix = str(request.base_url).rstrip("/"), shared.platform.settings.kafka.prefix
         lines = conversation(points[at], texts) if query.show == "conversation" else []
@@ -106,13 +106,13 @@ def run_pages(site: APIRouter) -> None:
             words=actions,
             doing=query.do if query.do in actions else "",
             parent=parent_of(history.state.run_id),
-            **_stuck(shared, history, informed(shared, questions), now=live),
+            **_waits_of_run(shared, history, informed(shared, questions), now=live),
             summary=summary_of(summary) if summary else None,
             last=last,
             at=at,
             then=points[at].state,
             then_open=[step for step in points[at].timeline.steps if step.status in UNFINISHED][:6],
-            link=partial(_link, run, chosen),
+            link=partial(_page_link, run, chosen),
             opens=lambda name: [place for place in opened if place != name] if name in opened else [*opened, name],
             below=below.runs,
             family=FAMILIES.named(family) if family else None,
@@ -122,8 +122,8 @@ def run_pages(site: APIRouter) -> None:
             types=" ".join(EVENT_NAMES),
             part=query.part,
             fork_from=fork_from(history, at),
-            **({} if query.part else _rows(history, query.show, now_ms, below)),
-            pick=_picking(partial(_link, run, chosen), seqs),
+            **({} if query.part else _timeline_values(history, query.show, now_ms, below)),
+            pick=_panel_links(partial(_page_link, run, chosen), seqs),
             seqs=seqs,
             show=query.show,
             said=lines[-MOST_LINES:],
@@ -145,7 +145,7 @@ def run_pages(site: APIRouter) -> None:
         if word not in BUTTONS:
             raise MalformedError(f"{word[:40]!r} is nothing that a run can be told")
         fields = await form_of(request, shared)
-        build = partial(_operation, shared, word, fields)
+        build = partial(_operation_of, shared, word, fields)
 
         def perform() -> None:
             history = shared.writing.get(run_id(run))
@@ -168,7 +168,7 @@ def run_pages(site: APIRouter) -> None:
         return RedirectResponse(f"/runs/{parse_call_id(call)[0]}", 303)
 
 
-def _operation(shared: Gateway, action: str, fields: Mapping[str, str], run: Run) -> OperationRow:
+def _operation_of(shared: Gateway, action: str, fields: Mapping[str, str], run: Run) -> OperationRow:
     if action != "retry":
         return operations.word(run.state, action, By(shared.actor, fields.get("reason", ""), sign=shared.sign))
     if not run.state.over:
@@ -198,12 +198,12 @@ def _serving(shared: Gateway, agent: str) -> list[AgentServed]:
     return []
 
 
-def _link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
+def _page_link(run: str, chosen: Mapping[str, object], **changes: object) -> str:
     filled = {name: value for name, value in {**chosen, **changes}.items() if value}
     return f"?{urlencode(filled, doseq=True)}" if filled else f"/runs/{run}"
 
 
-def _picking(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
+def _panel_links(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
     # From one template: a page has thousands of these links.
     before, after = link(seq=[0]).split("seq=0", 1)
     others = "".join(f"&seq={place}" for place in seqs)
@@ -226,7 +226,7 @@ def _panels(
             yield EventPanel(event, changes, because, record_of(run, event, *at), *saw_model(run, event, texts))
 
 
-def _stuck(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: bool) -> dict[str, Any]:
+def _waits_of_run(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: bool) -> dict[str, Any]:
     agent = first_request(run).agent
     return {
         "asked": questions,
@@ -240,7 +240,7 @@ def _stuck(shared: Gateway, run: Run, questions: list[PageQuestion], *, now: boo
     }
 
 
-def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now: bool) -> list[PageQuestion]:
+def _questions_of_family(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now: bool) -> list[PageQuestion]:
     """Return open questions of a run and its first descendants; empty unless `now`."""
     if not now:
         return []
@@ -250,7 +250,7 @@ def _asked_on(shared: Gateway, view: ViewReader, run: Run, below: Below, *, now:
     return open_questions(view, run) + children
 
 
-def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
+def _descendants(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
     name = run.state.run_id
     if not run.state.children:
         return Below({}, {}, opened)
@@ -260,12 +260,12 @@ def _below(view: ViewReader, run: Run, opened: frozenset[str]) -> Below:
     for child in sorted(runs, key=lambda run_name: (run_name not in opened, runs[run_name].requested_ms)):
         if left <= 0:
             break
-        steps[child] = [_step_of(STEPS.named(row)) for row in islice(view.rows_of(STEPS, RunId(child)), left)]
+        steps[child] = [_step_from_row(STEPS.named(row)) for row in islice(view.rows_of(STEPS, RunId(child)), left)]
         left -= len(steps[child])
     return Below(runs, steps, opened)
 
 
-def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
+def _step_from_row(row: Mapping[str, Any]) -> tuple[int, RunStep]:
     tried = CallAttempt(
         number=row["attempt"], started_ms=row["sent_ms"], ended_ms=row["ended_ms"], status=row["status"]
     )
@@ -283,7 +283,7 @@ def _step_of(row: Mapping[str, Any]) -> tuple[int, RunStep]:
     )
 
 
-def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
+def _timeline_values(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
     steps = run.timeline.steps
     return {
         "chart": chart_of(run, now_ms, below),
@@ -294,12 +294,12 @@ def _rows(run: Run, show: str, now_ms: int, below: Below) -> dict[str, Any]:
     }
 
 
-def _points(run: Run, seqs: set[int]) -> dict[int, Run]:
+def _runs_at(run: Run, seqs: set[int]) -> dict[int, Run]:
     earlier = sorted(seqs - {run.state.head.seq})
     return {run.state.head.seq: run, **dict(zip(earlier, at_seqs(run, earlier), strict=True))}
 
 
-def _words(shared: Gateway, run: Run) -> list[str]:
+def _offered_actions(shared: Gateway, run: Run) -> list[str]:
     """Return the buttons that state and role allow, the way out first."""
     if shared.archived or not shared.may_write("run_form"):
         return []
@@ -309,6 +309,6 @@ def _words(shared: Gateway, run: Run) -> list[str]:
     offered = []
     for action in actions:
         with suppress(ConflictError):
-            _operation(shared, action, {}, run)
+            _operation_of(shared, action, {}, run)
             offered.append(action)
     return offered

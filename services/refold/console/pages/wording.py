@@ -50,7 +50,7 @@ def brief(step: RunStep) -> str:
     if step.label:
         return step.label
     if step_kind(step) == "model":
-        return _said(json_text(step.result))
+        return _answer_in_brief(json_text(step.result))
     args = json_text(step.args or (step.result if step.kind in RECORDED else ""))
     if not isinstance(args, dict):
         return "" if args is None else str(args)[:BRIEF_CHARS]
@@ -128,7 +128,7 @@ def _short_first(value: Any) -> Any:
     return [_short_first(item) for item in value] if isinstance(value, list) else value
 
 
-def _said(result: Any) -> str:
+def _answer_in_brief(result: Any) -> str:
     lines = said_lines(result, 1)
     texts = [line.text for line in lines if line.kind == "model"]
     calls = [line.who.rpartition(" ")[2] for line in lines if line.kind == "call"]
@@ -167,11 +167,11 @@ def change_in(change: Any) -> TextDiff | None:
 
 
 def changed_args(before: str, after: str) -> TextDiff:
-    return _diffed("arguments", readable(before), readable(after))
+    return _diff_of("arguments", readable(before), readable(after))
 
 
 def text_diff(title: str, before: str, after: str) -> TextDiff:
-    return _diffed(title, before.split("\n"), after.split("\n"))
+    return _diff_of(title, before.split("\n"), after.split("\n"))
 
 
 def shown_outcome(step: RunStep) -> str:
@@ -196,7 +196,7 @@ class _Matcher(difflib.SequenceMatcher[str]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
-def _diffed(title: str, before: list[str], after: list[str]) -> TextDiff:
+def _diff_of(title: str, before: list[str], after: list[str]) -> TextDiff:
     left = [MOST_COMPARED]
     try:
         lines = list(islice(_diff_lines(before, after, left), MOST_DIFF_LINES + 1))
@@ -215,7 +215,7 @@ def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterato
                 yield from (DiffLine("", a + n + 1, c + n + 1, [(False, before[a + n])]) for n in range(b - a))
                 continue
             if tag == "replace" and b - a == d - c <= MOST_DIFF_LINES:
-                pairs = [_parts(before[a + n], after[c + n], left) for n in range(b - a)]
+                pairs = [_changed_pieces(before[a + n], after[c + n], left) for n in range(b - a)]
                 removed, added = [old for old, _ in pairs], [new for _, new in pairs]
             else:
                 removed, added = ([[(False, line)] for line in lines] for lines in (before[a:b], after[c:d]))
@@ -223,7 +223,7 @@ def _diff_lines(before: list[str], after: list[str], left: list[int]) -> Iterato
             yield from (DiffLine("add", 0, n, parts) for n, parts in enumerate(added, c + 1))
 
 
-def _parts(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:
+def _changed_pieces(before: str, after: str, left: list[int]) -> tuple[list[tuple[bool, str]], list[tuple[bool, str]]]:
     """Split both lines into pieces, with True for those that the other lacks."""
     tokens = _WORDS.findall(before), _WORDS.findall(after)
     sides: tuple[list[tuple[bool, str]], list[tuple[bool, str]]] = [], []
