@@ -63,9 +63,9 @@ class Batch:
         for table, share in self._shares.items():
             totals, shares = self._totals[table], self._shares_added(table)
             for (_, *key), amounts in shares.items():
-                _grow(totals, (*key, 0), amounts)
+                _add_to(totals, (*key, 0), amounts)
             if table.forgets and self.changes.runs:
-                self._remove_nothing(table, totals)
+                self._remove_empty_sums(table, totals)
             self.changes.sums.update({of: sums for of, sums in ((table, totals), (share, shares)) if sums})
         return self.changes
 
@@ -73,22 +73,22 @@ class Batch:
         runs = self._added.items()
         return {(run, *key): amounts for run, added in runs for key, amounts in added.get(table.name, {}).items()}
 
-    def _remove_nothing(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
+    def _remove_empty_sums(self, table: ViewTable, totals: dict[ViewKey, list[int]]) -> None:
         # Keys of sums to which no run contributes would name erased runs.
         for key, row in self._store.rows(table, list(totals)).items():
-            if not any(_sum(row[table.keys :], totals[key])):
+            if not any(_added_up(row[table.keys :], totals[key])):
                 self.changes.rows.setdefault(table, {})[key] = None
                 del totals[key]
 
     # For projections: see `View`.
 
     def get(self, of: ViewTable, /, **by: Scalar) -> dict[str, Scalar] | None:
-        self._check(of, sums=False)
+        self._check_declared(of, sums=False)
         row = self.row(of, self._key(of, by))
         return None if row is None else of.named(row)
 
     def put(self, into: ViewTable, /, **values: Scalar) -> None:
-        self._check(into, sums=False)
+        self._check_declared(into, sums=False)
         values.setdefault("run_id", self.run)
         if values.keys() != into.columns.keys():
             self._refuse_columns(into, values)
@@ -101,7 +101,7 @@ class Batch:
         self.write(into, key, row)
 
     def change(self, of: ViewTable, /, **values: Scalar) -> None:
-        self._check(of, sums=False)
+        self._check_declared(of, sums=False)
         key = self._key(of, values)
         row = self.row(of, key)
         if row is None:
@@ -116,13 +116,13 @@ class Batch:
         self.write(of, key, row)
 
     def drop(self, of: ViewTable, /, **by: Scalar) -> None:
-        self._check(of, sums=False)
+        self._check_declared(of, sums=False)
         key = self._key(of, by)
         if self.row(of, key) is not None:
             self.write(of, key, None)
 
     def add(self, to: ViewTable, /, **values: Scalar) -> None:
-        self._check(to, sums=True)
+        self._check_declared(to, sums=True)
         values["erased"] = 0
         key = self._key(to, values)
         if unknown := values.keys() - to.columns.keys():
@@ -130,9 +130,9 @@ class Batch:
         row = [*key, *(values.get(name, 0) for name in to.names[to.keys :])]
         self._check_row(to, row)
         totals = self.totals_of(to, tuple(row[: to.keys - 1]))
-        totals[:] = _sum(row[to.keys :], totals)
+        totals[:] = _added_up(row[to.keys :], totals)
 
-    def _check(self, table: ViewTable, *, sums: bool) -> None:
+    def _check_declared(self, table: ViewTable, *, sums: bool) -> None:
         if table not in self._declared:
             raise UsageError(f"table {table.name} is not this projection's", hint="make it an attribute of the class")
         if table.sums is not sums:
@@ -270,17 +270,17 @@ class Batch:
             totals, keeps = self._totals[table], erased and not table.forgets
             for row in self._store.rows_of(share, run) if run not in self.changes.runs else ():
                 key, amounts = row[1 : share.keys], list(row[share.keys :])
-                _grow(totals, (*key, 0), [-amount for amount in amounts])  # type: ignore[operator]
+                _add_to(totals, (*key, 0), [-amount for amount in amounts])  # type: ignore[operator]
                 if keeps:
-                    _grow(totals, (*key, 1), amounts)  # type: ignore[arg-type]
+                    _add_to(totals, (*key, 1), amounts)  # type: ignore[arg-type]
             for key, added in pending.get(table.name, {}).items() if keeps else ():
-                _grow(totals, (*key, 1), added)
+                _add_to(totals, (*key, 1), added)
         for table in self.tables:
             if table not in self._totals:
-                self._uncache(table, run)
+                self._drop_cached_rows(table, run)
         self.changes.runs.add(run)
 
-    def _uncache(self, table: ViewTable, run: RunId) -> None:
+    def _drop_cached_rows(self, table: ViewTable, run: RunId) -> None:
         rows, dirty = self._rows[table.name], self._dirty[table.name]
         for key, values in rows.items():
             if values is not None and values[table.run_place] == run:
@@ -289,10 +289,10 @@ class Batch:
                 dirty.pop(key, None)
 
 
-def _sum(one: Sequence[Any], other: Sequence[int]) -> list[int]:
+def _added_up(one: Sequence[Any], other: Sequence[int]) -> list[int]:
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
-def _grow(sums: dict[ViewKey, list[int]], key: ViewKey, amounts: Sequence[int]) -> None:
+def _add_to(sums: dict[ViewKey, list[int]], key: ViewKey, amounts: Sequence[int]) -> None:
     before = sums.get(key)
-    sums[key] = list(amounts) if before is None else _sum(before, amounts)
+    sums[key] = list(amounts) if before is None else _added_up(before, amounts)

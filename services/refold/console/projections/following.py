@@ -66,8 +66,8 @@ class Follower:
             self.close()
             self._until = until
         feed = self._feed = self._feed or self._source.feed(self._places())
-        batch = [record for record in self._take(feed, timeout_s) if self._is_new(record)]
-        if steps := self._steps(feed, batch):
+        batch = [record for record in self._take_batch(feed, timeout_s) if self._is_new(record)]
+        if steps := self._moves(feed, batch):
             self._apply(batch, steps)
         if self._marking and not self._behind_in(RUN_SNAPSHOT):
             self.close()
@@ -75,7 +75,7 @@ class Follower:
 
     def _apply(self, batch: list[Record], steps: Mapping[Place, tuple[int, int]]) -> None:
         newest = {(record.topic, record.partition): record for record in batch}
-        last = {place: _named(record) for place, record in newest.items()}
+        last = {place: _record_mark(record) for place, record in newest.items()}
         # A marker is written before the tombstones that follow it, so markers of a batch come first.
         batch.sort(key=lambda record: record.topic != RUN_SNAPSHOT)
         notes = {f"{_LAST}{topic}/{n}": at for (topic, n), at in last.items()}
@@ -90,17 +90,17 @@ class Follower:
         place = record.topic, record.partition
         # A log that was cut may have grown beyond the position since: offsets alone do not show it.
         if record.offset < self.positions[place]:
-            if place in self._last and self._last[place] != _named(record):
+            if place in self._last and self._last[place] != _record_mark(record):
                 raise self._lost(f"the log has lost its end: {place[0]}/{place[1]} has another record {record.offset}")
             return False
         return self._until is None or record.offset < self._until.get(place, 0)
 
-    def _bounded(self, ends: Mapping[Place, int]) -> dict[Place, int]:
+    def _up_to_bound(self, ends: Mapping[Place, int]) -> dict[Place, int]:
         until = self._until
         return {place: end if until is None else min(end, until.get(place, 0)) for place, end in ends.items()}
 
-    def _steps(self, feed: LogFeed, records: Iterable[Record]) -> dict[Place, tuple[int, int]]:
-        reached = self._bounded(feed.reached)
+    def _moves(self, feed: LogFeed, records: Iterable[Record]) -> dict[Place, tuple[int, int]]:
+        reached = self._up_to_bound(feed.reached)
         reached |= {(record.topic, record.partition): record.offset + 1 for record in records}
         positions = self.positions
         return {place: (positions[place], after) for place, after in reached.items() if after > positions[place]}
@@ -123,19 +123,19 @@ class Follower:
         """Return the offsets to read from, by place; the last record of each is read again."""
         bounds = self._source.bounds()
         # Beyond `until` nothing is applied: markers that came since must not keep the other topics from being read.
-        self._ends = self._bounded({place: end for place, (_, end) in bounds.items()})
+        self._ends = self._up_to_bound({place: end for place, (_, end) in bounds.items()})
         # Markers first: a tombstone without a marker costs a look at its run.
         self._marking = self._behind_in(RUN_SNAPSHOT)
         places = [place for place in self.positions if not self._marking or place[0] == RUN_SNAPSHOT]
-        return {place: max(self._again(place), bounds[place][0]) for place in places}
+        return {place: max(self._offset_to_read(place), bounds[place][0]) for place in places}
 
-    def _again(self, place: Place) -> int:
+    def _offset_to_read(self, place: Place) -> int:
         return int(self._last[place].partition(" ")[0]) if place in self._last else self.positions[place]
 
     def _behind_in(self, topic: str) -> bool:
         return any(self.positions[place] < end for place, end in self._ends.items() if place[0] == topic)
 
-    def _take(self, feed: LogFeed, timeout_s: float) -> list[Record]:
+    def _take_batch(self, feed: LogFeed, timeout_s: float) -> list[Record]:
         records = feed.take(timeout_s)
         begun, size = self._clock(), sum(len(record.value or b"") for record in records)
         while records and len(records) < MOST_RECORDS and size < FED_BYTES and self._clock() - begun < OLDEST_S:
@@ -147,7 +147,7 @@ class Follower:
         return records
 
 
-def _named(record: Record) -> str:
+def _record_mark(record: Record) -> str:
     # Keys repeat in other topics, so their digest includes the time.
     own = record.key or b"" if record.topic == RUN_LOG else f"{record.key!r} {record.at_ms}".encode()
     return f"{record.offset} {blake2b(own, digest_size=8).hexdigest()}"
@@ -219,12 +219,14 @@ class LoggedRuns:
         fold.settle()
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
         return {
-            run: WholeRun(marked=True) if run in markers.runs else _history(part, fold.frozen.get(run, ""), since[run])
+            run: WholeRun(marked=True)
+            if run in markers.runs
+            else _whole_run(part, fold.frozen.get(run, ""), since[run])
             for run, part in read.items()
         }
 
 
-def _history(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:
+def _whole_run(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:
     # An entry counts once those before it do, however their records lie in the log.
     latest = accumulate((since[judged.id] for judged in run.records), max)
     entries = [

@@ -63,11 +63,11 @@ class ViewMetrics(Collector):
         if time.monotonic() >= self._until:
             away = unheard = 0
             try:
-                self._families = [*self._read()]
+                self._families = [*self._view_metrics()]
             except RefoldError:
                 self._families, away = [], 1
             if self._log_answer.done():
-                self._log_answer = self._asker.submit(lambda: [*self._read_log()])
+                self._log_answer = self._asker.submit(lambda: [*self._log_metrics()])
             try:
                 # Prometheus counts a process with late metrics as down.
                 self._families += self._log_answer.result(KAFKA_S)
@@ -81,7 +81,7 @@ class ViewMetrics(Collector):
             self._until = time.monotonic() + SHOWN_S
         yield from self._families
 
-    def _read(self) -> Iterator[Metric]:
+    def _view_metrics(self) -> Iterator[Metric]:
         number = serving(self._database, Shipped.name)
         view = self._database.store(Shipped.name, number)
         counts = sorted(view.counts(Query(RUNS), ("status",)).items())
@@ -97,7 +97,7 @@ class ViewMetrics(Collector):
         }
         for name, (value, text) in gauges.items():
             yield GaugeMetricFamily(name, text, value=value)
-        totals = self._totals(number, view)
+        totals = self._totals_by_tool(number, view)
         shown = {tool for tool, _ in totals["calls"].most_common(BUSIEST)}
         for column, (name, text) in _SUMS.items():
             family, by_label = CounterMetricFamily(name, text, labels=["tool"]), Counter[str]()
@@ -108,7 +108,7 @@ class ViewMetrics(Collector):
                 family.add_metric([label], value / NANO if column == "nano_usd" else value)
             yield family
 
-    def _read_log(self) -> Iterator[Metric]:
+    def _log_metrics(self) -> Iterator[Metric]:
         names = self._database.projections()
         stores = {name: self._database.store(name, serving(self._database, name)) for name in names}
         positions = {name: store.positions() for name, store in stores.items()}
@@ -129,16 +129,16 @@ class ViewMetrics(Collector):
         by_topic = {(group.role, group.pool, topic): lag for group in groups for topic, lag in group.lag.items()}
         yield _labelled("refold_group_lag_records", "Records behind", ["role", "pool", "topic"], by_topic)
 
-    def _totals(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
+    def _totals_by_tool(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
         yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
         # Days before yesterday no longer grow: they are added up once a day.
         if self._closed[:2] != (generation, yesterday):
-            self._closed = generation, yesterday, _by_tool(view, Where("day", "<", yesterday))
-        fresh = _by_tool(view, Where("day", ">=", yesterday))
+            self._closed = generation, yesterday, _sums_by_tool(view, Where("day", "<", yesterday))
+        fresh = _sums_by_tool(view, Where("day", ">=", yesterday))
         return {column: self._closed[2][column] + fresh[column] for column in _SUMS}
 
 
-def _by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
+def _sums_by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {column: Counter() for column in _SUMS}
     query = Query(DAILY, (where,))
     while rows := view.query(query):

@@ -161,12 +161,12 @@ class Projector:
             return changes
 
     def _changes(self, records: Sequence[Record], moves: Mapping[Place, tuple[int, int]]) -> ViewChanges:
-        read = [(record, _read(record)) for record in records]
-        batch = self._begin(read)
+        read = [(record, _classified(record)) for record in records]
+        batch = self._begin_batch(read)
         aside: dict[RunId, None] = {}
         for record, (run, content) in read:
             if content == "beside":
-                self._besides(batch, run, record)
+                self._apply_beside(batch, run, record)
             elif run:
                 batch.enter(run)
                 self._take_record(batch, record, content, aside)
@@ -178,25 +178,25 @@ class Projector:
 
     def _take_record(self, batch: Batch, record: Record, content: _Content, aside: dict[RunId, None]) -> None:
         if content == "marker":
-            self._mark(batch, record, aside)
+            self._apply_marker(batch, record, aside)
         elif record.partition != self.histories.home(batch.run):
             self.counts["void"] += 1
         elif batch.run not in aside:
             self._judge(batch, record, content, aside)
 
-    def _begin(self, read: Sequence[tuple[Record, tuple[RunId, _Content]]]) -> Batch:
+    def _begin_batch(self, read: Sequence[tuple[Record, tuple[RunId, _Content]]]) -> Batch:
         batch = Batch(self.store, self.projection.tables, (HEADS, CALLS))
         self._heads: dict[RunId, RunHead] = {}  # that the batch has changed, written when it ends
         runs = dict.fromkeys(run for _, (run, _) in read if run)
         batch.fetch(HEADS, ((run,) for run in runs))
         new = {run for run in runs if not batch.has(HEADS, (run,))}
         entries = [content.entry for _, (_, content) in read if isinstance(content, LogRecord)]
-        batch.foresee(runs, new, [] if self._expect else list(_requests(entries)))
+        batch.foresee(runs, new, [] if self._expect else list(_steps_changed(entries)))
         if self._expect is not None:
             self._expect(batch, entries)
         return batch
 
-    def _besides(self, batch: Batch, run: RunId, record: Record) -> None:
+    def _apply_beside(self, batch: Batch, run: RunId, record: Record) -> None:
         if record.topic in (RUN_SNAPSHOT, APPROVAL_VOTED) and record.partition != self.histories.home(run):
             return
         batch.enter(run)
@@ -286,7 +286,7 @@ class Projector:
         self._stand(batch, _NEW._replace(status="erased", marked=head.marked, file=head.file))
         self.counts["erased"] += 1
 
-    def _mark(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
+    def _apply_marker(self, batch: Batch, record: Record, aside: dict[RunId, None]) -> None:
         head = self._head(batch)
         if record.value is not None:
             marker = read_marker(batch.run, record.value)
@@ -355,7 +355,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(record: Record) -> tuple[RunId, _Content]:
+def _classified(record: Record) -> tuple[RunId, _Content]:
     """Return the run of a record, empty for none, with its entry or kind."""
     if record.topic != RUN_LOG:
         run = erased_run(record.key) if record.topic == RUN_SNAPSHOT else None
@@ -383,7 +383,7 @@ def _counts(head: RunHead, entry: Entry) -> bool:
     return chain.extends(head.last, entry)
 
 
-def _requests(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
+def _steps_changed(entries: Sequence[Entry]) -> Iterator[tuple[RunId, int]]:
     for entry in entries:
         for event in entry.events:
             if (step := getattr(event, "step", 0)) and not isinstance(event, events.CallProposed):

@@ -42,18 +42,18 @@ class RunRows:
         notes = self._store.notes()
         published = json.loads(notes.get(PUBLISHED, "null"))
         runs = (RunId(str(row[0])) for row in self._store.scan(RUNS)) if published is None else self._since(published)
-        for some in _some([*runs, *map(RunId, notes.get(REPLACED, "").split())]):
+        for some in _portions([*runs, *map(RunId, notes.get(REPLACED, "").split())]):
             self._write(some)
-        self._note()
+        self._note_positions()
 
     def publish(self, changes: ViewChanges) -> None:
         runs = {RunId(str(key[0])) for key in changes.rows.get(RUNS, ())} | changes.runs
         self._positions |= {place: after for place, (_, after) in changes.moves.items()}
-        for some in _some(runs):
+        for some in _portions(runs):
             self._write(some)
         self._batches += 1
         if changes.runs or self._batches >= NOTED_EACH:  # the note may name runs that were erased
-            self._note()
+            self._note_positions()
 
     def _since(self, published: Mapping[str, int]) -> Iterator[RunId]:
         for partition in (number for topic, number in self._store.positions() if topic == RUN_LOG):
@@ -68,7 +68,7 @@ class RunRows:
         rows: dict[RunId, ViewRow | None] = {}
         # Read again after Kafka has the rows: a process that lost the lock meanwhile overwrites its stale row.
         while (now := self._rows(keys)) != rows:
-            self._send({run: _value(row) for run, row in now.items() if run not in rows or rows[run] != row})
+            self._send({run: _encoded_row(row) for run, row in now.items() if run not in rows or rows[run] != row})
             rows = now
 
     def _rows(self, keys: Collection[tuple[RunId]]) -> dict[RunId, ViewRow | None]:
@@ -79,7 +79,7 @@ class RunRows:
             stored = self._in_use().rows(RUNS, keys)
         return {key[0]: stored.get(key) for key in keys}
 
-    def _note(self) -> None:
+    def _note_positions(self) -> None:
         # Noted after the rows are published, so that the next start writes all rows that a crash left unwritten.
         ends = {str(place[1]): at for place, at in self._positions.items() if place[0] == RUN_LOG}
         # A process that lost the lock must not clear what a batch of its successor has left to publish.
@@ -88,10 +88,10 @@ class RunRows:
         self._batches = 0
 
 
-def _value(row: ViewRow | None) -> bytes | None:
+def _encoded_row(row: ViewRow | None) -> bytes | None:
     return None if row is None else codec.encode(RunView(*row))  # type: ignore[arg-type]
 
 
-def _some(runs: Iterable[RunId]) -> Iterator[list[RunId]]:
+def _portions(runs: Iterable[RunId]) -> Iterator[list[RunId]]:
     left = list(dict.fromkeys(runs))
     return (left[first : first + MANY_RUNS] for first in range(0, len(left), MANY_RUNS))

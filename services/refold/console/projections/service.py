@@ -135,7 +135,7 @@ class KeptProjection:
 
     def _turn(self, timeout_s: float) -> int:
         if self._clock() - self._looked_s >= self._refresh_s:
-            self._look()
+            self._open_generations()
         count = self._serve(lambda serving: serving.advance(timeout_s)) or 0
         if self._building is not None:
             # A log that grows all the time is never read to its end: where it ended before this turn will do.
@@ -156,16 +156,16 @@ class KeptProjection:
         except UsageError as error:
             if self._building is None:
                 raise
-            self._leave(error)
+            self._leave_serving(error)
             return None
 
-    def _leave(self, error: UsageError) -> None:
+    def _leave_serving(self, error: UsageError) -> None:
         _log.warning("projection.left", projection=self.name, generation=self._number, reason=error.message)
         if self._serving is not None:
             self._serving.close()
         self._serving = None
 
-    def _look(self) -> None:
+    def _open_generations(self) -> None:
         """Open the existing generations; make one if none has this version."""
         if not self._database.lock(self.name):
             raise ConflictError(f"another process keeps the views of {self.name} up to date")
@@ -192,7 +192,7 @@ class KeptProjection:
             # Users read it as it stands until the next one is built; with no such one the projection halts.
             if not building:
                 raise
-            self._leave(error)
+            self._leave_serving(error)
 
     def _tidied(self) -> tuple[int, int]:
         """Drop all other generations; return the numbers in use and being built, 0 for none."""
@@ -349,7 +349,7 @@ def _differences(
     table: ViewTable, stores: tuple[ViewReader, ViewReader], starts: Mapping[Place, int]
 ) -> Iterator[RowDifference]:
     """Iterate over differing rows in key order. Sums of 0 equal missing ones."""
-    sides = (_present(table, store, starts, side) for side, store in enumerate(stores))
+    sides = (_keyed_rows(table, store, starts, side) for side, store in enumerate(stores))
     for key, rows in groupby(merge(*sides, key=itemgetter(0)), key=itemgetter(0)):
         by_side = {side: row for _, side, row in rows}
         if (own := by_side.get(0)) != (other := by_side.get(1)):
@@ -367,7 +367,7 @@ def _json_value(value: Scalar) -> object:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _present(
+def _keyed_rows(
     table: ViewTable, store: ViewReader, starts: Mapping[Place, int], side: int
 ) -> Iterator[tuple[ViewRow, int, ViewRow]]:
     for row in _comparable(table, store, starts):
@@ -392,13 +392,13 @@ def keep_all(
                 give_back()
             busy = sum(slot.turn(0.1 / len(slots)) for slot in slots)
         read += busy
-        stand(_late(slots, busy))
+        stand(_late_names(slots, busy))
         if 0 < busy < MOST_RECORDS:
             time.sleep(PACE_S)
     for slot in slots:
         slot.close()
 
 
-def _late(slots: Collection[KeptProjection], busy: int) -> str:
+def _late_names(slots: Collection[KeptProjection], busy: int) -> str:
     late = ", ".join(slot.name for slot in slots if not slot.serves) or "it" * (busy >= MOST_RECORDS)
     return f"{late} has not caught up, or stands still" if late else ""

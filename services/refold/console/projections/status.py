@@ -46,7 +46,7 @@ def status_of(name: str, database: ViewDatabase, url: str, source: LogSource) ->
                 rate=round(rate, 1),
                 left_s=round(lag / rate, 1) if rate else 0.0,
                 reason=reason,
-                positions=_positions(positions, bounds),
+                positions=_position_rows(positions, bounds),
             )
         )
     return ProjectionInfo(projection=name, database=public_url(url), bytes=database.bytes(), generations=generations)
@@ -78,7 +78,7 @@ def stands_still(
     return notes.get("stopped", "") or misplaced(notes, positions, log, bounds)
 
 
-def _positions(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[ProjectionPosition]:
+def _position_rows(positions: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> list[ProjectionPosition]:
     return [
         ProjectionPosition(topic=topic, partition=number, position=at, end=max(at, end))
         for (topic, number), (_, end) in sorted(bounds.items())

@@ -60,22 +60,22 @@ def count_votes(batch: Batch, event: events.ApprovalDecided) -> None:
     for key, cast in keys.items():
         row = batch.edit(VOTES, key)
         if row is None:
-            batch.write(VOTES, key, row := [*key, cut(cast.actor), *_UNSAID])
+            batch.write(VOTES, key, row := [*key, cut(cast.actor), *_NO_VOTE])
         row[_COUNTS] = 1
 
 
 _COUNTS, _LOGGED = VOTES.places["counts"], VOTES.places["logged_ms"]
-_UNSAID: tuple[Scalar, ...] = ("", "", 0, 0, 0, 0, 0)
+_NO_VOTE: tuple[Scalar, ...] = ("", "", 0, 0, 0, 0, 0)
 
 
-def _voted(batch: Batch, record: Record, partitions: int) -> None:
+def _apply_vote(batch: Batch, record: Record, partitions: int) -> None:
     approval, _, vote = (record.key or b"").decode(errors="replace").rpartition("/")
     key: ViewKey = (batch.run, cut(approval), cut(vote))
     batch.fetch(VOTES, [key])
     row = batch.row(VOTES, key)
     counts = row[_COUNTS] if row else 0
     if record.value is None:
-        batch.write(VOTES, key, [*key, row[3], *_UNSAID[:3], counts, 0, 0, 0] if row and counts else None)
+        batch.write(VOTES, key, [*key, row[3], *_NO_VOTE[:3], counts, 0, 0, 0] if row and counts else None)
         return
     try:
         fields = signed_fields(Vote, "vote", content_of(read_vote(record, partitions=partitions).token))
@@ -83,10 +83,10 @@ def _voted(batch: Batch, record: Record, partitions: int) -> None:
         return
     texts = [cut(fields[name]) for name in ("actor", "action", "message")]
     place = (record.partition, record.offset, record.at_ms)
-    batch.write(VOTES, key, [*key, *texts, _bounded(fields["issued"]), counts, *place])
+    batch.write(VOTES, key, [*key, *texts, _within_64_bits(fields["issued"]), counts, *place])
 
 
-def _refused(batch: Batch, record: Record, partitions: int) -> None:
+def _apply_dead_letter(batch: Batch, record: Record, partitions: int) -> None:
     key, name = (batch.run, record.topic, record.partition, record.offset), _key_text(record)
     index, of = batch.indexes.get(batch.run), (record.topic, record.partition, name)
     if record.value is None:
@@ -113,7 +113,7 @@ def _key_text(record: Record) -> str:
     return (record.key or b"").decode(errors="backslashreplace")[:KEY_CHARS]
 
 
-def _stall(batch: Batch, record: Record, partitions: int) -> None:
+def _apply_hold(batch: Batch, record: Record, partitions: int) -> None:
     key = (batch.run,)
     batch.fetch(HOLDS, [key])
     was, now = batch.row(HOLDS, key) is not None, record.value is not None
@@ -127,7 +127,7 @@ def _stall(batch: Batch, record: Record, partitions: int) -> None:
         batch.totals_of(FAMILIES, (root_of(batch.run),))[_STALLED] += now - was
 
 
-def _spent(batch: Batch, record: Record, partitions: int) -> None:
+def _apply_spending(batch: Batch, record: Record, partitions: int) -> None:
     key = ("", record.partition, _key_text(record)[:REPORTER_CHARS])
     if record.value is None:
         batch.write(LIMIT_ROWS, key, None)
@@ -158,13 +158,13 @@ def spent_of(row: ViewRow) -> WindowSpent:
 _AMOUNTS = ("tokens", "nano_usd", "calls")
 
 
-def _bounded(number: int) -> int:
+def _within_64_bits(number: int) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else 0
 
 
 _HANDLERS: Mapping[str, Callable[[Batch, Record, int], None]] = {
-    RUN_SNAPSHOT: _stall,
-    APPROVAL_VOTED: _voted,
-    BUDGET_SPENT: _spent,
-    **dict.fromkeys(DEAD_LETTERS, _refused),
+    RUN_SNAPSHOT: _apply_hold,
+    APPROVAL_VOTED: _apply_vote,
+    BUDGET_SPENT: _apply_spending,
+    **dict.fromkeys(DEAD_LETTERS, _apply_dead_letter),
 }

@@ -80,8 +80,8 @@ class Shipped(Projection):
             if (apply := _EVENTS.get(type(event))) is not None:
                 apply(turn, event, seq)
             if type(event) in _OPERATED:
-                _operated(turn, event, seq)
-        _end(turn, accepted)
+                _write_operator_action(turn, event, seq)
+        _set_status(turn, accepted)
         if (after := row[RunAt.status :]) != before:
             _count_in_family(turn, before, after)
 
@@ -138,7 +138,7 @@ _SET: Mapping[type, tuple[int, Callable[[Any, Any], Any]]] = {
 """Events that set one column of their run, with its new value."""
 
 
-def _set(turn: Turn, event: Any, seq: int) -> None:
+def _set_column(turn: Turn, event: Any, seq: int) -> None:
     column, value = _SET[type(event)]
     turn.run[column] = value(event, turn.run[column])
 
@@ -206,7 +206,7 @@ def _set_run(row: list[Any], state: RunState) -> None:
         row[column] = 0
 
 
-def _end(turn: Turn, accepted: Accepted) -> None:
+def _set_status(turn: Turn, accepted: Accepted) -> None:
     """Set a run's status at the end of an entry, as `fold.advance` does."""
     row, entry = turn.run, turn.entry
     row[RunAt.at_ms], row[RunAt.seq], row[RunAt.head] = entry.at_ms, entry.last_seq, accepted.id.hex()
@@ -220,11 +220,12 @@ def _end(turn: Turn, accepted: Accepted) -> None:
 
 def _count_in_family(turn: Turn, before: list[Any], after: list[Any]) -> None:
     sums = turn.batch.totals_of(tables.FAMILIES, (turn.run[RunAt.root],))
-    for place, (now, was) in enumerate(zip(_part(after), _part(before) if before else (0,) * 10, strict=True)):
+    amounts = _family_amounts(before) if before else (0,) * 10
+    for place, (now, was) in enumerate(zip(_family_amounts(after), amounts, strict=True)):
         sums[place] += now - was
 
 
-def _part(row: list[Any]) -> tuple[int, ...]:
+def _family_amounts(row: list[Any]) -> tuple[int, ...]:
     status, question, doubt, on_hold, tokens, nano_usd, *_ = row
     live = status not in ENDED
     ended = status == "completed", status == "failed", status == "cancelled"
@@ -247,7 +248,7 @@ _OPERATED: Mapping[type, tuple[str, Callable[[Any], tuple[str, str]]]] = {
 """Name, detail and reason of the action that an event records."""
 
 
-def _operated(turn: Turn, event: Any, seq: int) -> None:
+def _write_operator_action(turn: Turn, event: Any, seq: int) -> None:
     run, at_ms = turn.entry.run_id, turn.entry.at_ms
     if not _is_by_operator(event, parent_of(run)[0]):
         return
@@ -277,7 +278,7 @@ _EVENTS: dict[type, Apply] = {
     **STEP_EVENTS,
     events.RunRequested: _requested,
     events.RunStarted: _started,
-    **dict.fromkeys(_SET, _set),
+    **dict.fromkeys(_SET, _set_column),
     **dict.fromkeys(RUN_ENDS, _ended),
     events.RunRetried: _retried,
     events.RunForked: _forked,

@@ -37,7 +37,7 @@ def summable(amount: int) -> int:
 def change_step(turn: Turn, event: Any, seq: int) -> None:
     """Apply an event to the row of its step; a history that contradicts itself has no such row."""
     kind = type(event)
-    row = _begin(turn, event, seq, *STEP_KINDS[kind]) if kind in STEP_KINDS else turn.step(event.step)
+    row = _new_step_row(turn, event, seq, *STEP_KINDS[kind]) if kind in STEP_KINDS else turn.step(event.step)
     if row is None:
         return
     before, question = standing(row), row[StepAt.approval_id]
@@ -52,7 +52,7 @@ def change_step(turn: Turn, event: Any, seq: int) -> None:
     turn.update_counts(row, before, question)
 
 
-def _begin(turn: Turn, event: Any, seq: int, kind: str, name_of: Callable[[Any], str]) -> list[Any]:
+def _new_step_row(turn: Turn, event: Any, seq: int, kind: str, name_of: Callable[[Any], str]) -> list[Any]:
     name = name_of(event) if kind in ("call", "run") else cut(name_of(event))
     row = [turn.entry.run_id, event.step, kind, name, *NO_STEP[4:]]
     row[StepAt.seq], row[StepAt.started_ms] = seq, turn.entry.at_ms
@@ -97,10 +97,10 @@ def _completed(turn: Turn, row: list[Any], event: events.CallCompleted, seq: int
     sums[DayAt.completed] += 1
     if event.how in AVOIDED:
         sums[DayAt.effects_avoided] += 1
-    _time(turn, row, sums, event.took_ms)
+    _count_duration(turn, row, sums, event.took_ms)
     if usage is not None and not row[StepAt.metered]:
         nano_usd = turn.price(usage, turn.entry.at_ms) if turn.price else 0
-        _spend(turn, row, model, tokens_of(usage) or 0, nano_usd)
+        _add_spending(turn, row, model, tokens_of(usage) or 0, nano_usd)
         turn.run[RunAt.price_table] = turn.price_table
 
 
@@ -113,11 +113,11 @@ def _model_of(usage: Any) -> str:
 def _call_failed(turn: Turn, row: list[Any], event: events.CallFailed, seq: int) -> None:
     sums = turn.sums(row[StepAt.name])
     sums[DayAt.failed] += 1
-    _time(turn, row, sums)
+    _count_duration(turn, row, sums)
     turn.count_failure(row[StepAt.name], event.failure)
 
 
-def _time(turn: Turn, row: list[Any], sums: list[int], took_ms: int = 0) -> None:
+def _count_duration(turn: Turn, row: list[Any], sums: list[int], took_ms: int = 0) -> None:
     # A person's answer about a call in doubt has no duration.
     if row[StepAt.status] == "running":
         took_ms = took_ms or max(0, turn.entry.at_ms - row[StepAt.sent_ms])
@@ -143,7 +143,7 @@ def _reserved(turn: Turn, row: list[Any], event: events.CallReserved, seq: int) 
 def _billed(turn: Turn, row: list[Any], event: events.CallBilled, seq: int) -> None:
     results = (done for done in turn.entry.events if isinstance(done, events.CallCompleted))
     model = next((_model_of(usage_of(done.result)) for done in results if done.step == event.step), "")
-    _spend(turn, row, model, event.tokens, event.nano_usd)
+    _add_spending(turn, row, model, event.tokens, event.nano_usd)
 
 
 def _question_opened(turn: Turn, row: list[Any], event: events.ApprovalRequested, seq: int) -> None:
@@ -177,7 +177,7 @@ def _decided(turn: Turn, row: list[Any], event: events.ApprovalDecided, seq: int
         turn.sums(row[StepAt.name])[DayAt.rejections] += 1
 
 
-def _spend(turn: Turn, row: list[Any], model: str, tokens: int, nano_usd: int) -> None:
+def _add_spending(turn: Turn, row: list[Any], model: str, tokens: int, nano_usd: int) -> None:
     run, sums = turn.run, turn.sums(row[StepAt.name], model)
     tokens, nano_usd = summable(tokens), summable(nano_usd)
     for columns, at in ((row, StepAt.tokens), (run, RunAt.tokens), (sums, DayAt.tokens)):

@@ -90,11 +90,11 @@ def standing(row: list[Any]) -> StepStanding:
 @cache
 def _difference(before: StepStanding, after: StepStanding) -> tuple[tuple[int, int], ...]:
     """Return the columns of a run that the change of a step changes, with the numbers to add."""
-    changes = zip(COUNTS, _counts(*after), _counts(*before), strict=True)
+    changes = zip(COUNTS, _step_counts(*after), _step_counts(*before), strict=True)
     return tuple((column, now - was) for column, now, was in changes if now != was)
 
 
-def _counts(status: str, phase: str, asked: bool) -> tuple[bool, ...]:
+def _step_counts(status: str, phase: str, asked: bool) -> tuple[bool, ...]:
     busy = phase != "" and phase not in WAITING
     return phase != "", busy, status == "waiting", asked, status == "doubt", status == "held"
 
