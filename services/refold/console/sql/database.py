@@ -150,29 +150,29 @@ class SqlViews(ViewDatabase):
     def create(self, projection: str, generation: int, tables: Collection[ViewTable], notes: Mapping[str, str]) -> None:
         own = {"projection": projection, "generation": generation}
         with self.writing() as connection:
-            if self._state(connection, projection, generation):
+            if self._state_of(connection, projection, generation):
                 raise ConflictError(f"there is a generation {generation} of {projection} already")
             connection.execute(sa.insert(GENERATIONS), {**own, "state": "building", "notes": json.dumps(dict(notes))})
             for table in tables:
                 name = physical_name(projection, generation, table.name)
                 self._check_free(connection, name)
                 connection.execute(sa.insert(TABLES), {**own, "name": table.name, "physical": name, "public": 0})
-                self._make(connection, name, table)
+                self._create_table(connection, name, table)
 
     def store(self, projection: str, generation: int) -> ViewStore:
         with self.reading() as connection:
-            self._check(connection, projection, generation)
+            self._check_exists(connection, projection, generation)
         return SqlViewStore(self, projection, generation, self.reading)
 
     def switch(self, projection: str, generation: int, tables: Collection[ViewTable]) -> None:
         # In a transaction of its own: it takes its time, and readers need not wait for it.
         with self.writing() as connection:
-            self._check(connection, projection, generation)
+            self._check_exists(connection, projection, generation)
             for table in tables:
                 for columns in table.indexes:
-                    self._index(connection, physical_name(projection, generation, table.name), columns)
+                    self._create_index(connection, physical_name(projection, generation, table.name), columns)
         with self.writing() as connection:
-            self._check(connection, projection, generation)
+            self._check_exists(connection, projection, generation)
             shown = sa.select(TABLES.c.name).where(TABLES.c.projection == projection, TABLES.c.public == 1)
             old = set(connection.execute(shown).scalars())
             for table in tables:
@@ -193,7 +193,7 @@ class SqlViews(ViewDatabase):
 
     def drop(self, projection: str, generation: int) -> None:
         with self.writing() as connection:
-            self._check(connection, projection, generation)
+            self._check_exists(connection, projection, generation)
             # First of all the row that each commit locks: then no writer is in the middle of these tables.
             connection.execute(sa.delete(GENERATIONS).where(*rows_about(GENERATIONS, projection, generation)))
             connection.execute(sa.delete(POSITIONS).where(*rows_about(POSITIONS, projection, generation)))
@@ -209,12 +209,12 @@ class SqlViews(ViewDatabase):
     def close(self) -> None:
         self._engine.dispose()
 
-    def _state(self, connection: sa.Connection, projection: str, generation: int) -> str:
+    def _state_of(self, connection: sa.Connection, projection: str, generation: int) -> str:
         statement = sa.select(GENERATIONS.c.state).where(*rows_about(GENERATIONS, projection, generation))
         return connection.execute(statement).scalar() or ""
 
-    def _check(self, connection: sa.Connection, projection: str, generation: int) -> None:
-        if not self._state(connection, projection, generation):
+    def _check_exists(self, connection: sa.Connection, projection: str, generation: int) -> None:
+        if not self._state_of(connection, projection, generation):
             raise NotFoundError(f"there is no generation {generation} of {projection} in {self.url}")
 
     def _check_free(self, connection: sa.Connection, name: str) -> None:
@@ -225,7 +225,7 @@ class SqlViews(ViewDatabase):
         if sa.inspect(connection).has_table(name):
             raise UsageError(f"{self.url} has a table {name} that is no view of Refold's", hint="rename one of them")
 
-    def _make(self, connection: sa.Connection, name: str, table: ViewTable) -> None:
+    def _create_table(self, connection: sa.Connection, name: str, table: ViewTable) -> None:
         kinds: dict[type, TypeEngine[Any]] = {str: self.text, int: sa.BigInteger(), bytes: sa.LargeBinary()}
         columns = [
             sa.Column(column, kinds[kind], primary_key=number < table.keys, autoincrement=False, nullable=False)
@@ -238,9 +238,9 @@ class SqlViews(ViewDatabase):
         ]
         sa.Table(name, sa.MetaData(), *columns, *whole, sqlite_with_rowid=table.keys == 1).create(connection)
         if "run_id" in table.names[1:]:
-            self._index(connection, name, ("run_id",))
+            self._create_index(connection, name, ("run_id",))
 
-    def _index(self, connection: sa.Connection, name: str, columns: Sequence[str]) -> None:
+    def _create_index(self, connection: sa.Connection, name: str, columns: Sequence[str]) -> None:
         listed = ", ".join(f'"{column}"' for column in columns)
         index = short("__".join((name, *columns)))
         connection.execute(sa.text(f'create index if not exists "{index}" on "{name}" ({listed})'))
@@ -254,18 +254,18 @@ class SqlViewReader:
         self._statements: dict[ViewTable, Statements] = {}
 
     def rows(self, table: ViewTable, keys: Collection[ViewKey]) -> dict[ViewKey, ViewRow]:
-        of = self._for(table)
+        of = self._sql(table)
         named = escaped(keys, [place for place in of.texts if place < table.keys])
         with self._lend() as connection:
             matches = list(self._driver.find(self._driver.cursor(connection), of, named))  # type: ignore[arg-type]
         return {row[: table.keys]: row for row in unescaped(matches, of.texts)}
 
     def rows_of(self, table: ViewTable, run: RunId) -> list[ViewRow]:
-        of = self._for(table)
+        of = self._sql(table)
         return self._fetch(f'{of.select} where "run_id" = {of.mark} order by {of.keys}', [run], of.texts)
 
     def query(self, query: Query) -> list[ViewRow]:
-        of = self._for(query.table)
+        of = self._sql(query.table)
         conditions, arguments = self._where(query)
         sorting = [f'"{name}"' for name in query.sorting]
         if query.after:
@@ -273,16 +273,16 @@ class SqlViewReader:
             conditions.append(f"({', '.join(sorting)}) {'<' if query.descending else '>'} ({marks})")
             arguments += query.after
         order = ", ".join(f"{name} desc" if query.descending else name for name in sorting)
-        page = f"{of.select}{_all(conditions)} order by {order} limit {query.limit:d}"
+        page = f"{of.select}{_clause(conditions)} order by {order} limit {query.limit:d}"
         return self._fetch(page, arguments, of.texts)
 
     def _where(self, query: Query) -> tuple[list[str], list[Scalar]]:
         arguments = list[Scalar]()
         conditions = _conditions(query.where, self._driver.mark, arguments)
         for within in query.within:
-            inner = _all(_conditions(within.where, self._driver.mark, arguments))
+            inner = _clause(_conditions(within.where, self._driver.mark, arguments))
             test = "not in" if within.absent else "in"
-            conditions.append(f'"run_id" {test} (select "run_id" from "{self._for(within.table).name}"{inner})')
+            conditions.append(f'"run_id" {test} (select "run_id" from "{self._sql(within.table).name}"{inner})')
         return conditions, arguments
 
     def _fetch(self, statement: str, arguments: list[Scalar], texts: Sequence[int]) -> list[ViewRow]:
@@ -301,12 +301,12 @@ class SqlViewReader:
         conditions, arguments = self._where(query)
         columns = ", ".join(f'"{name}"' for name in by)
         chosen, grouped = (f"{columns}, ", f" group by {columns}") if columns else ("", "")
-        counted = f'select {chosen}count(*) from "{self._for(query.table).name}"{_all(conditions)}{grouped}'
+        counted = f'select {chosen}count(*) from "{self._sql(query.table).name}"{_clause(conditions)}{grouped}'
         rows = self._fetch(counted, arguments, texts)
         return {row[:-1]: int(row[-1]) for row in rows}
 
     def scan(self, table: ViewTable, *, in_order: bool = True) -> Iterator[ViewRow]:
-        of = self._for(table)
+        of = self._sql(table)
         with self._lend() as connection:
             cursor = self._driver.cursor(connection, streaming=True)
             cursor.execute(f"{of.select} order by {of.keys}" if in_order else of.select)
@@ -316,7 +316,7 @@ class SqlViewReader:
 
     def positions(self) -> dict[Place, int]:
         columns = POSITIONS.c
-        statement = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._own(POSITIONS))
+        statement = sa.select(columns.topic, columns.partition, columns.next_offset).where(*self._own_rows(POSITIONS))
         with self._lend() as connection:
             return {(topic, partition): offset for topic, partition, offset in connection.execute(statement)}
 
@@ -325,7 +325,7 @@ class SqlViewReader:
             return self._notes(connection)
 
     def _notes(self, connection: sa.Connection, *, lock: bool = False) -> dict[str, str]:
-        statement = sa.select(GENERATIONS.c.notes).where(*self._own(GENERATIONS))
+        statement = sa.select(GENERATIONS.c.notes).where(*self._own_rows(GENERATIONS))
         text = connection.execute(statement.with_for_update() if lock else statement).scalar()
         if text is None:
             projection, generation = self._of
@@ -333,10 +333,10 @@ class SqlViewReader:
         notes: dict[str, str] = json.loads(text)
         return notes
 
-    def _own(self, table: sa.Table) -> list[Any]:
+    def _own_rows(self, table: sa.Table) -> list[Any]:
         return rows_about(table, *self._of)
 
-    def _for(self, table: ViewTable) -> Statements:
+    def _sql(self, table: ViewTable) -> Statements:
         if (statements := self._statements.get(table)) is None:
             statements = Statements(physical_name(*self._of, table.name), table, self._driver.mark)
             self._statements[table] = statements
@@ -354,27 +354,27 @@ class SqlViewStore(SqlViewReader):
     def commit(self, changes: ViewChanges) -> None:
         with self._driver.writing() as connection:
             notes = self._notes(connection, lock=True)
-            self._move(connection, changes.moves)
+            self._move_positions(connection, changes.moves)
             cursor = self._driver.cursor(connection)
             # Before the rows: a run that was read anew has new ones in the same batch.
             if changes.runs:
-                self._remove(cursor, changes)
+                self._remove_runs(cursor, changes)
             for table, rows in changes.rows.items():
-                self._put(cursor, self._for(table), rows)
+                self._put_rows(cursor, self._sql(table), rows)
             for table, sums in changes.sums.items():
-                of = self._for(table)
+                of = self._sql(table)
                 added = escaped([(*key, *amounts) for key, amounts in sums.items()], of.texts)
                 self._driver.fill(cursor, of, added)  # type: ignore[arg-type]
             if changes.notes:
-                noted = sa.update(GENERATIONS).where(*self._own(GENERATIONS))
+                noted = sa.update(GENERATIONS).where(*self._own_rows(GENERATIONS))
                 connection.execute(noted, {"notes": json.dumps(notes | changes.notes)})
             self._driver.announce(connection)
         self._driver.cleanse(removed=bool(changes.runs))
 
-    def _move(self, connection: sa.Connection, steps: Mapping[Place, tuple[int, int]]) -> None:
+    def _move_positions(self, connection: sa.Connection, steps: Mapping[Place, tuple[int, int]]) -> None:
         own = dict(zip(_OF, self._of, strict=True))
         for (topic, partition), (before, after) in steps.items():
-            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._own(POSITIONS)]
+            at = [POSITIONS.c.topic == topic, POSITIONS.c.partition == partition, *self._own_rows(POSITIONS)]
             statement = sa.update(POSITIONS).where(*at, POSITIONS.c.next_offset == before).values(next_offset=after)
             if connection.execute(statement).rowcount:
                 continue
@@ -384,13 +384,13 @@ class SqlViewStore(SqlViewReader):
             first = {**own, "topic": topic, "partition": partition, "next_offset": after}
             connection.execute(sa.insert(POSITIONS), first)
 
-    def _remove(self, cursor: Any, changes: ViewChanges) -> None:
+    def _remove_runs(self, cursor: Any, changes: ViewChanges) -> None:
         runs = escaped([(run,) for run in changes.runs], [0])
         for table in changes.tables:
             if "run_id" in table.places:
-                cursor.executemany(self._for(table).delete("run_id"), runs)
+                cursor.executemany(self._sql(table).delete("run_id"), runs)
 
-    def _put(self, cursor: Any, of: Statements, rows: Mapping[ViewKey, ViewRow | None]) -> None:
+    def _put_rows(self, cursor: Any, of: Statements, rows: Mapping[ViewKey, ViewRow | None]) -> None:
         values = escaped([row for row in rows.values() if row is not None], of.texts)
         if values:
             self._driver.fill(cursor, of, values)  # type: ignore[arg-type]
@@ -408,7 +408,7 @@ def physical_name(projection: str, generation: int, table: str) -> str:
     return short(f"{projection}__{generation}__{table}")
 
 
-def _all(conditions: list[str]) -> str:
+def _clause(conditions: list[str]) -> str:
     return f" where {' and '.join(conditions)}" if conditions else ""
 
 
