@@ -58,7 +58,7 @@ class Insights(Projection):
         if isinstance(event, events.RunRequested):
             view.put(self.runs, agent=cut(event.agent), minute=0, tool="", equal_calls=0)
         elif isinstance(event, events.CallProposed):
-            self._repeat(view, event, minute)
+            self._count_equal_call(view, event, minute)
         elif isinstance(event, events.CallReserved):
             view.put(self.reserved, step=event.step)
         if (outcome := _OF_TOOLS.get(type(event))) and recorded.called:
@@ -78,7 +78,7 @@ class Insights(Projection):
         usage = usage_of(event.result)
         return (tokens_of(usage) or 0, self._price(usage, recorded.at_ms)) if usage else (0, 0)
 
-    def _repeat(self, view: View, event: Any, minute: int) -> None:
+    def _count_equal_call(self, view: View, event: Any, minute: int) -> None:
         digest = digest_of_args(event)
         times = int((view.get(self.calls, args_digest=digest) or {"times": 0})["times"]) + 1
         view.put(self.calls, args_digest=digest, times=times)
@@ -92,7 +92,7 @@ def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes |
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}
         rows = store.rows(of, keys)
         for row_key in keys:
-            records.update(_records(of, rows.get(row_key, row_key)))
+            records.update(_records_of_row(of, rows.get(row_key, row_key)))
     return records
 
 
@@ -100,26 +100,26 @@ def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | No
     for of in (Insights.agents, Insights.tools, Insights.runs):
         query = Query(of, (Where("minute", ">=", since_minute),))
         while page := store.query(query):
-            yield dict(record for row in page for record in _records(of, row))
+            yield dict(record for row in page for record in _records_of_row(of, row))
             query = Query(of, query.where, after=query.place(page[-1]))
 
 
-def _records(of: ViewTable, row: ViewRow) -> list[tuple[str, bytes | None]]:
+def _records_of_row(of: ViewTable, row: ViewRow) -> list[tuple[str, bytes | None]]:
     if of is Insights.runs:
         run, minute, tool, times = str(row[0]), *(row[2:] or (0, "", 0))
         loop = {"equal_calls": int(times)} if int(times) >= LOOP_CALLS else {}
-        return [(f"loop/{run}", _value("loop", minute, tool, loop, run))]
+        return [(f"loop/{run}", _encoded_insight("loop", minute, tool, loop, run))]
     minute, name = cast(tuple[int, str], row[:2])
     figures = dict(zip(of.names[of.keys :], map(int, row[of.keys :]), strict=False))
     if of is Insights.agents:
-        return [(f"agent/{minute}/{name}", _value("agent", minute, name, figures))]
+        return [(f"agent/{minute}/{name}", _encoded_insight("agent", minute, name, figures))]
     bad = (total := sum(figures.values())) - figures.get("completed", 0)
     alert = figures if bad >= FAILING_CALLS and bad * 2 >= total else {}
     return [
-        (f"tool/{minute}/{name}", _value("tool", minute, name, figures)),
-        (f"failing/{minute}/{name}", _value("failing", minute, name, alert)),
+        (f"tool/{minute}/{name}", _encoded_insight("tool", minute, name, figures)),
+        (f"failing/{minute}/{name}", _encoded_insight("failing", minute, name, alert)),
     ]
 
 
-def _value(kind: str, minute: Any, name: Any, figures: dict[str, int], run: str = "") -> bytes | None:
+def _encoded_insight(kind: str, minute: Any, name: Any, figures: dict[str, int], run: str = "") -> bytes | None:
     return codec.encode(RunInsight(kind, minute * MINUTE_MS, name, run, **figures)) if figures else None

@@ -65,16 +65,16 @@ class Counting:
             self._send(records)
         # The group may be past the position.
         for (_, partition), (_, end) in bounds.items():
-            self._fill(partition, end)
+            self._apply_from_log(partition, end)
 
     def take(self, records: Iterable[Record]) -> None:
         for partition, those in groupby(records, key=lambda record: record.partition):
             batch = [record for record in those if record.offset >= self.position[partition]]
             if batch:
-                self._fill(partition, batch[0].offset)
+                self._apply_from_log(partition, batch[0].offset)
                 self._apply(partition, batch)
 
-    def _fill(self, partition: int, until: int) -> None:
+    def _apply_from_log(self, partition: int, until: int) -> None:
         if (at := self.position[partition]) < until:
             _log.warning("insights.gap", partition=partition, position=at, until=until)
             records = iter(self._read(partition, at))

@@ -66,7 +66,7 @@ class Telemetry:
             if place[0] == RUN_LOG and end > at:
                 end, rows = _page(view, place, at, end)
                 count += len(rows)
-                self._send(view, rows)
+                self._export_rows(view, rows)
             # After the export: a crash in between sends the same spans again, and loses none.
             if end > at:
                 store.commit(ViewChanges((), moves={place: (at, end)}))
@@ -87,7 +87,7 @@ class Telemetry:
         self._database.switch(KEPT_AS, newest + 1, ())
         return newest + 1
 
-    def _send(self, view: ViewReader, rows: Sequence[ViewRow]) -> None:
+    def _export_rows(self, view: ViewReader, rows: Sequence[ViewRow]) -> None:
         spans: list[ReadableSpan] = []
         for row in rows:
             judged, entry = entry_of(row)

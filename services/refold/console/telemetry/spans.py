@@ -112,15 +112,15 @@ class RunSpans:
         self._begun_ms = self._begun_ms or entry.at_ms
         fold.apply(state, entry, name)
         for seq, event in enumerate(entry.events, start=entry.seq):
-            ended += self._take(event, seq, entry.at_ms, activation)
+            ended += self._take_event(event, seq, entry.at_ms, activation)
         if state.activation != activation:
             if self._worked:
-                ended.append(self._root(activation, entry))
+                ended.append(self._stretch_span(activation, entry))
                 self._last = activation
             self._begun_ms, self._worked, self._beside = 0, False, []
         return ended
 
-    def _take(self, event: events.Event, seq: int, at_ms: int, activation: int) -> list[ReadableSpan]:
+    def _take_event(self, event: events.Event, seq: int, at_ms: int, activation: int) -> list[ReadableSpan]:
         kind, step = type(event), getattr(event, "step", 0)
         self._worked = self._worked or kind in _WORK
         if isinstance(event, events.CallDispatched):
@@ -130,21 +130,21 @@ class RunSpans:
             self._instrumented = INSTRUMENTED in event.manifest
         elif isinstance(event, events.ChildStarted | events.EventPublished):
             self.started[step] = activation
-        self._note(event, step, at_ms)
+        self._add_event(event, step, at_ms)
         if kind in _TERMINAL:
-            return [self._attempt(begun, at_ms, "run over", event) for begun in list(self._under_way)]
+            return [self._attempt_span(begun, at_ms, "run over", event) for begun in list(self._under_way)]
         change = step_change(event, "running") if step in self._under_way else None
         outcome = _OUTCOMES.get(change.status) if change else None
-        return [self._attempt(step, at_ms, outcome, event)] if outcome else []
+        return [self._attempt_span(step, at_ms, outcome, event)] if outcome else []
 
-    def _note(self, event: events.Event, step: int, at_ms: int) -> None:
+    def _add_event(self, event: events.Event, step: int, at_ms: int) -> None:
         if (field := _REASONS.get(type(event))) is not None and len(self._beside) < MOST_EVENTS:
             tags: Attributes = {names.STEP: step} if step else {}
             if field:
                 tags[names.REASON] = getattr(event, field)
             self._beside.append(Event(_EVENT_NAMES[type(event)], tags, _nanos(at_ms)))
 
-    def _attempt(self, step: int, at_ms: int, outcome: str, event: Any) -> ReadableSpan:
+    def _attempt_span(self, step: int, at_ms: int, outcome: str, event: Any) -> ReadableSpan:
         call, number, begun_ms, activation = self._under_way.pop(step)
         state, proposed = self.state, self.state.call(step)
         run, result = state.run_id, getattr(event, "result", "")
@@ -158,23 +158,23 @@ class RunSpans:
         if (model := _model(usage, proposed)) is None:
             title, kind = f"{names.EXECUTE_TOOL} {proposed.tool}", SpanKind.INTERNAL
             tags |= {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: proposed.tool, names.TOOL_TYPE: "function"}
-            tags |= {names.TOOL_CALL: call, **self._content(proposed.args, result)}
+            tags |= {names.TOOL_CALL: call, **self._content_tags(proposed.args, result)}
         # The framework's own span has the usage: with it here too, backends would count tokens twice.
         elif self._instrumented:
             title, kind = proposed.tool, SpanKind.INTERNAL
         else:
             title, kind = f"{names.CHAT} {model[1]}".strip(), SpanKind.CLIENT
-            tags |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._spoken()}
-            tags |= _used(usage, model[1]) if usage else {}
+            tags |= {names.OPERATION: names.CHAT, names.PROVIDER: model[0], **self._conversation_tag()}
+            tags |= _usage_tags(usage, model[1]) if usage else {}
         context = _context(*attempt_trace(run, activation, call, number).split("-")[1:3])
         parent = _context(trace_id(run, activation), activation_span(run, activation))
         return self._span(title, context, tags, (begun_ms, at_ms), failure, parent=parent, kind=kind)
 
-    def _root(self, activation: int, entry: events.Entry) -> ReadableSpan:
+    def _stretch_span(self, activation: int, entry: events.Entry) -> ReadableSpan:
         state, run, end = self.state, self.state.run_id, entry.events[-1]
         request = state.request
         agent = request.agent if request else ""
-        tags: Attributes = {names.SPAN_RUN: run, "refold.run.status": state.status, **self._spoken()}
+        tags: Attributes = {names.SPAN_RUN: run, "refold.run.status": state.status, **self._conversation_tag()}
         if agent == PLAN_AGENT:
             tags |= {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: agent}
         else:
@@ -182,24 +182,24 @@ class RunSpans:
         links = [_context(trace_id(run, self._last), activation_span(run, self._last))] if self._last else []
         if not self._last and request:
             links += [_context(*request.traceparent.split("-")[1:3])] if request.traceparent else []
-            links += self._starter()
+            links += self._link_to_starter()
         context, times = _context(trace_id(run, activation), activation_span(run, activation)), self._begun_ms
         failure, more = end.failure if isinstance(end, events.RunFailed) else None, [Link(link) for link in links]
         title = f"{tags[names.OPERATION]} {agent}"
         return self._span(title, context, tags, (times, entry.at_ms), failure, links=more, events=self._beside)
 
-    def _starter(self) -> list[SpanContext]:
+    def _link_to_starter(self) -> list[SpanContext]:
         parent, _, last = self.state.run_id.rpartition(".")
         above = self._find(RunId(parent)) if parent else None
         if above is None or (activation := above.started.get(int(last.partition("_")[0]))) is None:
             return []
         return [_context(trace_id(RunId(parent), activation), activation_span(RunId(parent), activation))]
 
-    def _spoken(self) -> Attributes:
+    def _conversation_tag(self) -> Attributes:
         request = self.state.request
         return {names.CONVERSATION: request.session} if request and request.session else {}
 
-    def _content(self, args: str, result: str) -> Attributes:
+    def _content_tags(self, args: str, result: str) -> Attributes:
         if (redact := self._style.content) is None:
             return {}
         content = {names.TOOL_ARGUMENTS: args, names.TOOL_RESULT: result}
@@ -224,7 +224,7 @@ class RunSpans:
         return ReadableSpan(title, context, start_time=begun, end_time=ended, status=status, **more)
 
 
-def _used(usage: Mapping[str, Any], model: str) -> Attributes:
+def _usage_tags(usage: Mapping[str, Any], model: str) -> Attributes:
     tokens = {name: usage[key] for key, name in names.TOKENS.items() if type(usage.get(key)) is int}
     return {names.REQUEST_MODEL: model, names.RESPONSE_MODEL: model, **tokens}
 
