@@ -25,6 +25,7 @@ CODES_NAMED = 5
 
 
 def session_page(view: ViewReader, filters: CursorFilter) -> SessionPage:
+    """Return a page of sessions, the one with the latest request first; it may be short."""
     newest = Query(tables.RUN_SESSIONS, order="requested_ms", descending=True, limit=MOST_PAGE)
     query, page, sessions = behind_cursor(filters.cursor, "sessions", newest), list[ViewRow](), set[str]()
     for _ in range(MOST_WALKED // MOST_PAGE):
@@ -67,14 +68,14 @@ def doubt_page(view: ViewReader, filters: CursorFilter) -> DoubtPage:
 
 
 def _doubt_row(step: dict[str, Any], run: ViewRow, question: ViewRow | None) -> DoubtRow:
-    asked = tables.APPROVALS.named(question) if question else {"approvers": "", "quorum": 0, "expires_ms": 0}
+    about = tables.APPROVALS.named(question) if question else {"approvers": "", "quorum": 0, "expires_ms": 0}
     more = {"tool": step["name"], "approval": step["approval_id"], "ways": [*CAME.values()]}
-    columns = {**asked, **step, **more, "agent": tables.RUNS.named(run)["agent"]}
+    columns = {**about, **step, **more, "agent": tables.RUNS.named(run)["agent"]}
     return DoubtRow(**{name: columns[name] for name in DoubtRow.model_fields})
 
 
 def version_rows(view: ViewReader, serving: Iterable[AgentServed]) -> list[VersionRow]:
-    have = {(each.agent, each.version): [by.shown for by in each.members] for each in serving}
+    have = {(agent.agent, agent.version): [member.shown for member in agent.members] for agent in serving}
     live = (Where("ended_ms", "=", 0), Where("version", ">", ""))
     counts = view.counts(Query(tables.RUNS, live), ("agent", "version"))
     rows = []
@@ -97,6 +98,7 @@ class Activity(NamedTuple):
 
 
 def activity_of(view: ViewReader, since: str) -> Activity:
+    """Return the figures of the page of agents and tools, from a day `2026-11-23` on."""
     rows = view.query(Query(tables.DAILY, (Where("day", ">=", since),), limit=MOST_SUMMED))
     by_day: dict[tuple[str, str], dict[str, DailyRow]] = defaultdict(dict)
     for day in daily_sums(_without_columns(rows, "model")):

@@ -26,7 +26,7 @@ ROUTE_ROLES: Mapping[str, str] = {
 """Roles of routes that differ from their method's."""
 
 DOUBT_ROLES: Mapping[bool, str] = {True: _APPROVER, False: _OPERATOR}
-"""Role to settle a call in doubt, by whether people are asked."""
+"""Role to settle a call in doubt: True if people are asked about it."""
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -87,6 +87,7 @@ class Insights(Projection):
 
 
 def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes | None]:
+    """Return the records of `run-insight` by key for the rows that a batch has changed, None for a tombstone."""
     records: dict[str, bytes | None] = {f"loop/{run}": None for run in changes.runs}
     for of in (Insights.agents, Insights.tools, Insights.runs):
         keys = {*changes.rows.get(of, ()), *changes.sums.get(of, ())}
@@ -97,6 +98,7 @@ def changed_records(store: ViewStore, changes: ViewChanges) -> dict[str, bytes |
 
 
 def recent(store: ViewStore, since_minute: int) -> Iterator[dict[str, bytes | None]]:
+    """Yield the records of all rows since a minute, a page at a time: a start writes them again."""
     for of in (Insights.agents, Insights.tools, Insights.runs):
         query = Query(of, (Where("minute", ">=", since_minute),))
         while page := store.query(query):

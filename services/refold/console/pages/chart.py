@@ -71,6 +71,8 @@ class Below(NamedTuple):
 
 
 class Chart(NamedTuple):
+    """The timeline of a run's page. **Units**: milliseconds in which steps worked, and in which people were asked."""
+
     rows: list[ChartRow]
     folds: list[Fold]
     worked_ms: int
@@ -204,6 +206,7 @@ def _is_noise(row: ChartRow) -> bool:
 
 
 def begun_at(run: Run) -> Iterator[tuple[int, int]]:
+    """Yield the number of each step with that of the event that began it."""
     begun = 0
     for judged in run.records:
         for seq, event in enumerate(judged.entry.events, judged.entry.seq) if judged.entry else ():

@@ -39,14 +39,14 @@ class ShownLetter(ApiBody):
 def deployed_pages(site: APIRouter) -> None:
     @site.get(LETTERS, response_class=HTMLResponse)
     def letters_page(shared: Site, request: Request, filters: Annotated[LetterFilter, Query()]) -> Response:
-        def made(view: ViewReader) -> dict[str, Any]:
+        def values(view: ViewReader) -> dict[str, Any]:
             chosen = filters.model_dump(exclude_defaults=True)
             lead = "Inputs that no service could use. None is lost: each lies in its topic, and can be replayed."
             actions = [("Show all", LETTERS)] if chosen else []
             parts = [_letters_grid(shared, view, filters)]
             return {"place": LETTERS, "title": "Dead letters", "lead": lead, "actions": actions, "parts": parts}
 
-        return view_page(SCREEN, shared, request, made)
+        return view_page(SCREEN, shared, request, values)
 
     @site.get(f"{LETTERS}/{{place:path}}", response_class=HTMLResponse)
     def letter_page(shared: Site, place: str, filters: Annotated[ShownLetter, Query()]) -> HTMLResponse:

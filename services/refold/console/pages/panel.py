@@ -117,7 +117,7 @@ def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
     judged, entry = entry_with(run, event.seq)
     value, of = judged.record.value or b"", run.state.run_id
     number = int.from_bytes(value[1:5], "big")
-    schema = next((f"{number}: {each.subject} version {each.version}" for each in locked() if each.id == number), "")
+    schema = next((f"{number}: {line.subject} version {line.version}" for line in locked() if line.id == number), "")
     sent = cloud_event(RUN_LOG, of, id=judged.id.hex(), source=entry.actor, at_ms=entry.at_ms)
     place = f"-t {shlex.quote(prefix + event.topic)} -p {event.partition} -o {event.offset} -c 1"
     return ShownRecord(
@@ -136,7 +136,7 @@ def record_of(run: Run, event: RunEvent, prefix: str, base: str) -> ShownRecord:
 
 def _hex_line(value: bytes, at: int) -> str:
     part = value[at : at + 16]
-    text = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+    text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
     return f"{at:06x}  {part.hex(' '):<47}  {text}"
 
 

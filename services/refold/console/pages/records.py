@@ -46,7 +46,7 @@ class ShownActivity(ApiBody):
 def record_pages(site: APIRouter) -> None:
     @site.get("/sessions", response_class=HTMLResponse)
     def sessions_page(shared: Site, request: Request, filters: Annotated[ShownSession, Query()]) -> Response:
-        def made(view: ViewReader) -> dict[str, Any]:
+        def values(view: ViewReader) -> dict[str, Any]:
             about = {"place": "/sessions", "title": "Sessions"}
             if filters.session:
                 heading = f"Session {filters.session}"
@@ -54,13 +54,13 @@ def record_pages(site: APIRouter) -> None:
             lead = "Runs that belong together, such as those of one conversation."
             return {**about, "lead": lead, "parts": [_sessions_grid(view, filters)]}
 
-        return view_page(SCREEN, shared, request, made)
+        return view_page(SCREEN, shared, request, values)
 
     @site.get("/tools", response_class=HTMLResponse)
     def tools_page(shared: Site, request: Request, filters: Annotated[ShownActivity, Query()]) -> Response:
         figures = shared.figures.latest()
 
-        def made(view: ViewReader) -> dict[str, Any]:
+        def values(view: ViewReader) -> dict[str, Any]:
             days = [day_of(int(time.time() * 1000) - n * DAY_MS) for n in reversed(range(filters.days))]
             about = activity_of(view, days[0])
             windows = [(label, url("/tools", days=n), n == filters.days) for label, n in WINDOWS]
@@ -75,11 +75,11 @@ def record_pages(site: APIRouter) -> None:
                 ],
             }
 
-        return view_page(SCREEN, shared, request, made)
+        return view_page(SCREEN, shared, request, values)
 
     @site.get("/limits", response_class=HTMLResponse)
     def limits_page(shared: Site, request: Request) -> Response:
-        def made(view: ViewReader) -> dict[str, Any]:
+        def values(view: ViewReader) -> dict[str, Any]:
             grid = Grid(
                 "limits",
                 "Limits in use",
@@ -90,11 +90,11 @@ def record_pages(site: APIRouter) -> None:
             lead = "What was spent, as planners reported it last; the last second may be missing."
             return {"place": "/limits", "title": "Limits per day and month", "lead": lead, "parts": [grid]}
 
-        return view_page(SCREEN, shared, request, made)
+        return view_page(SCREEN, shared, request, values)
 
     @site.get("/operators", response_class=HTMLResponse)
     def operators_page(shared: Site, request: Request, filters: Annotated[ActionFilter, Query()]) -> Response:
-        def made(view: ViewReader) -> dict[str, Any]:
+        def values(view: ViewReader) -> dict[str, Any]:
             used = filters.model_dump(exclude_defaults=True)
             everybody = [("Everybody", "/operators")] if used else []
             return {
@@ -106,7 +106,7 @@ def record_pages(site: APIRouter) -> None:
                 "actions": [*everybody, ("As JSON Lines", url("/api/operator-actions.jsonl", **used))],
             }
 
-        return view_page(SCREEN, shared, request, made)
+        return view_page(SCREEN, shared, request, values)
 
 
 def _actions_grid(shared: Gateway, view: ViewReader, filters: ActionFilter) -> Grid:

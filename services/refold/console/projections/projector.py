@@ -204,6 +204,7 @@ class Projector:
             self._beside(batch, record, self.histories.partitions)
 
     def _judge(self, batch: Batch, record: Record, content: _Content, aside: dict[RunId, None]) -> None:
+        """Accept or drop a record of the run log, or set its run `aside` to be read whole."""
         run = batch.run
         head = self._head(batch)
         if head.status == "erased":
@@ -299,6 +300,7 @@ class Projector:
             aside[batch.run] = None
 
     def _read_whole(self, batch: Batch, runs: Collection[RunId], ends: Mapping[int, int]) -> None:
+        """Replace the rows of runs by those of their histories in the log, up to these offsets by partition."""
         histories = self.histories.read(runs, ends)
         for run in runs:
             batch.enter(run)

@@ -35,7 +35,7 @@ VERSIONS = _table("refold_views", {"version": sa.Integer})
 GENERATIONS = _table("refold_generations", _OF, state=sa.Text, notes=sa.Text)
 POSITIONS = _table("refold_positions", {**_OF, "topic": sa.Text, "partition": sa.BigInteger}, next_offset=sa.BigInteger)
 TABLES = _table("refold_tables", {**_OF, "name": sa.Text}, physical=sa.Text, public=sa.Integer)
-"""Tables of each generation: logical and physical name, and whether users see them."""
+"""Tables of each generation: logical and physical name; `public` is 1 for those that users see."""
 
 _VERSION = 1
 """Version of the tables that list the generations."""

@@ -82,6 +82,7 @@ class Turn:
 
 
 def standing(row: list[Any]) -> StepStanding:
+    """Return the part of a step's row that its run counts."""
     status = row[StepAt.status]
     return status, row[StepAt.phase], status in _QUESTIONS and row[StepAt.approval_id] != ""
 
@@ -94,9 +95,9 @@ def _difference(before: StepStanding, after: StepStanding) -> tuple[tuple[int, i
     return tuple((column, now - was) for column, now, was in changes if now != was)
 
 
-def _step_counts(status: str, phase: str, asked: bool) -> tuple[bool, ...]:
+def _step_counts(status: str, phase: str, asks_people: bool) -> tuple[bool, ...]:
     busy = phase != "" and phase not in WAITING
-    return phase != "", busy, status == "waiting", asked, status == "doubt", status == "held"
+    return phase != "", busy, status == "waiting", asks_people, status == "doubt", status == "held"
 
 
 def cut(text: str, most: int = TEXT_CHARS) -> str:
