@@ -219,14 +219,12 @@ class LoggedRuns:
         fold.settle()
         markers = Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT, partition))
         return {
-            run: WholeRun(marked=True)
-            if run in markers.runs
-            else _whole_run(part, fold.frozen.get(run, ""), since[run])
+            run: WholeRun(marked=True) if run in markers.runs else _history(part, fold.frozen.get(run, ""), since[run])
             for run, part in read.items()
         }
 
 
-def _whole_run(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:
+def _history(run: Run, reason: str, since: Mapping[EntryId, int]) -> WholeRun:
     # An entry counts once those before it do, however their records lie in the log.
     latest = accumulate((since[judged.id] for judged in run.records), max)
     entries = [
