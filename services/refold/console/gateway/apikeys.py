@@ -44,6 +44,7 @@ _State = tuple[int, int, int]
 
 
 def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[str, ApiKey]:
+    """Return a new key, which is shown once, and its entry for the file."""
     prefix = secrets.token_hex(6)
     text = f"{KEY_PREFIX}{prefix}_{secrets.token_urlsafe(32)}"
     made_ms = clock_ms()

@@ -100,6 +100,7 @@ class Selection:
         return b"id: %s\nevent: %s\ndata: %s\n\n" % (self.id_of(at).encode(), event.type.encode(), json_bytes(data))
 
     def page(self, store: ViewReader, at: Cursor) -> Page:
+        """Return the next events behind a place, read from one partition."""
         if isinstance(at, int):
             return self._page_of_run(store, at)
         ends = {number: end for number, end in log_ends(store).items() if self.home in (None, number)}

@@ -234,6 +234,7 @@ class Batch:
         return row
 
     def edit(self, table: ViewTable, key: ViewKey) -> list[Any] | None:
+        """Return a row of the batch's run, to be changed in place; None if it does not exist."""
         row = self._rows[table.name].get(key)
         if row is None or row[table.run_place] != self.run:
             row = self.row(table, key)

@@ -107,6 +107,7 @@ class KeptProjection:
         return self._serving is not None and not self.stopped
 
     def close(self) -> None:
+        """Close the readers of the log; the next turn opens the generations again."""
         for follower in (self._serving, self._building):
             if follower is not None:
                 follower.close()
@@ -213,6 +214,7 @@ class KeptProjection:
         return {"log": self._source.identity(), **made_by(self.projection)}
 
     def _is_current(self, number: int) -> bool:
+        """True if a generation was made by this version of the projection, with its inputs."""
         if not number:
             return False
         return self._database.store(self.name, number).notes().items() >= made_by(self.projection).items()

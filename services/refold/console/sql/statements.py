@@ -21,6 +21,7 @@ def short(name: str) -> str:
 
 
 def escaped(rows: Collection[Sequence[Scalar]], places: Sequence[int]) -> Collection[Sequence[Scalar]]:
+    """Return rows whose texts, in the columns at `places`, have no characters that databases refuse."""
     # One look at all texts together: next to none needs more, and one look at each costs as much as a row's write.
     texts = "".join([row[place] for row in rows for place in places])  # type: ignore[misc]
     if _fits(texts):
