@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -85,7 +85,7 @@ class ViewMetrics(Collector):
         number = serving(self._database, Shipped.name)
         view = self._database.store(Shipped.name, number)
         counts = sorted(view.counts(Query(RUNS), ("status",)).items())
-        yield _labelled("refold_runs", "Runs by state", ["status"], {(str(status),): n for (status,), n in counts})
+        yield _labelled("refold_runs", "Runs by state", ["status"], [((str(status),), n) for (status,), n in counts])
         waiting = Query(APPROVALS, (Where("open", "=", 1),), order="asked_ms", limit=1)
         oldest = [clock_ms() - int(row[APPROVALS.places["asked_ms"]]) for row in view.query(waiting)]
         gauges = {
@@ -114,19 +114,18 @@ class ViewMetrics(Collector):
         positions = {name: store.positions() for name, store in stores.items()}
         # The log after the positions, as in `status_of`: a view under load is ahead of bounds that were read before.
         bounds, log = self._source.bounds(), self._source.identity()
-        behind, stopped = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
-        for name, store in stores.items():
-            behind[name,] = sum(lags(positions[name], bounds).values())
-            stopped[name,] = bool(stands_still(store.notes(), positions[name], log, bounds))
+        behind = [((name,), sum(lags(positions[name], bounds).values())) for name in names]
+        reasons = {name: stands_still(of.notes(), positions[name], log, bounds) for name, of in stores.items()}
+        stopped = [((name,), int(bool(reason))) for name, reason in reasons.items()]
         yield _labelled("refold_projection_lag_records", "Records that a view has not read", ["projection"], behind)
         yield _labelled("refold_projection_stopped", "1 if a view stands still", ["projection"], stopped)
         if self._ask is None:
             return
         groups, text = self._ask().groups, "for planners, or executors of a pool"
         for name, (about, value) in _OF_GROUPS.items():
-            by_group = {(group.role, group.pool): value(group) for group in groups}
+            by_group = [((group.role, group.pool), value(group)) for group in groups]
             yield _labelled(name, f"{about}, {text}", ["role", "pool"], by_group)
-        by_topic = {(group.role, group.pool, topic): lag for group in groups for topic, lag in group.lag.items()}
+        by_topic = [((group.role, group.pool, topic), lag) for group in groups for topic, lag in group.lag.items()]
         yield _labelled("refold_group_lag_records", "Records behind", ["role", "pool", "topic"], by_topic)
 
     def _totals_by_tool(self, generation: int, view: ViewReader) -> dict[str, Counter[str]]:
@@ -152,8 +151,8 @@ def _sums_by_tool(view: ViewReader, where: Where) -> dict[str, Counter[str]]:
     return counts
 
 
-def _labelled(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+def _labelled(name: str, text: str, labels: list[str], values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
-    for label_values, value in values.items():
+    for label_values, value in values:
         family.add_metric(label_values, value)
     return family
