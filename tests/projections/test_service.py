@@ -368,7 +368,7 @@ def test_what_erased_runs_have_added_is_not_taken_from_a_generation_that_another
     settle(slot)
     late = Follower(Squares(), database.store("squares", 1), log)
     database.create("squares", 2, slot.tables, slot.begun())
-    slot._look()
+    slot._open_generations()
     building = slot._building
     assert building is not None
     building.reach(late.positions)

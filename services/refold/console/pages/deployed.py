@@ -81,7 +81,7 @@ def deployed_pages(site: APIRouter) -> None:
         links = [("Show the input", f"{link}?whole=true")]
         if shared.may_write("replay_form"):
             links.append(("Replay: try it first", f"{link}?dry_run=true#replay"))
-        about = {"title": "Dead letter", "heading": f"Dead letter {letter.letter}"}
+        about: dict[str, Any] = {"title": "Dead letter", "heading": f"Dead letter {letter.letter}"}
         return html_page(SCREEN, shared, place=LETTERS, actions=links, parts=parts, **about)
 
     @site.post(f"{LETTERS}/{{place:path}}/replay", response_class=HTMLResponse)

@@ -39,7 +39,7 @@ WORDS = {
 }
 
 
-Answered = CommandResult | api.InputSent
+InputAnswer = CommandResult | api.InputSent
 """Outcome of an operation, or the place of its input if there is none in time."""
 
 
@@ -54,13 +54,13 @@ class Sending:
     def perform(self, operation: OperationRow) -> Performed | api.InputSent:
         return self._answered(operation.message.run_id, self.shared.writing.perform(operation, self.wait_s))
 
-    def settle(self, operation: OperationRow) -> Answered:
+    def settle(self, operation: OperationRow) -> InputAnswer:
         return _result_of(self.perform(operation))
 
-    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> Answered:
+    def on_run(self, run: str, build_row: Callable[[Run], OperationRow]) -> InputAnswer:
         return self.settle(build_row(self.shared.writing.get(run_id(run))))
 
-    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> Answered:
+    def by_log(self, run: str, build_row: Callable[[Run], OperationRow]) -> InputAnswer:
         name = run_id(run)
         return _result_of(self._answered(name, self.shared.writing.perform_by_log(name, build_row, self.wait_s)))
 
@@ -75,7 +75,7 @@ class Sending:
         return done
 
 
-def _result_of(done: Performed | api.InputSent) -> Answered:
+def _result_of(done: Performed | api.InputSent) -> InputAnswer:
     return done if isinstance(done, api.InputSent) else done.result
 
 
@@ -97,14 +97,14 @@ def input_routes(site: APIRouter) -> None:
         return done if isinstance(done, api.InputSent) else Started(run_id=whole.run_id, known=done.what == "known")
 
     @post("/api/runs/{run}/signals", summary="Send a signal")
-    def send_signal(sender: Sends, run: str, body: api.SignalBody, key: Key = "") -> Answered:
+    def send_signal(sender: Sends, run: str, body: api.SignalBody, key: Key = "") -> InputAnswer:
         """Send a signal that the run waits for, now or later. `Idempotency-Key` is its id if the body has none."""
         name, actor = run_id(run), sender.shared.actor
         message = operations.signal_message(name, body.name, body.data, signal_id=_input_id(body.id, key), actor=actor)
         return sender.on_run(name, lambda history: operations.signal(history.state, message))
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
-    def answer_callback(sender: Sends, token: str, body: api.AnswerCallback, key: Key = "") -> Answered:
+    def answer_callback(sender: Sends, token: str, body: api.AnswerCallback, key: Key = "") -> InputAnswer:
         """Complete or fail a callback. The first answer counts.
 
         `Idempotency-Key` is the key of the answer if the body has none.
@@ -118,8 +118,8 @@ def input_routes(site: APIRouter) -> None:
 
         return sender.on_run(message.run_id, answer)
 
-    def word(kind: str) -> Callable[..., Answered]:
-        def say(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> Answered:
+    def word(kind: str) -> Callable[..., InputAnswer]:
+        def say(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> InputAnswer:
             by = By(sender.shared.actor, body.reason, sign=sender.shared.sign)
             return sender.on_run(run, lambda history: operations.word(history.state, kind, by))
 
@@ -130,13 +130,13 @@ def input_routes(site: APIRouter) -> None:
         post(f"/api/runs/{{run}}/{kind}", **about)(word(kind))
 
     @post("/api/runs/{run}/notes", summary="Add a note to a run")
-    def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> Answered:
+    def annotate_run(sender: Sends, run: str, body: api.NoteBody, key: Key = "") -> InputAnswer:
         """Add a note to the history of a live run. `Idempotency-Key` is its id if the body has none."""
         by, note_id = By(sender.shared.actor), _input_id(body.id, key)
         return sender.on_run(run, lambda history: operations.annotate(history.state, body.note, by, note_id))
 
     @post("/api/runs/{run}/retry", summary="Retry a failed or stalled run")
-    def retry_run(sender: Sends, run: str, body: api.RetryBody = NO_CHANGES) -> Answered:
+    def retry_run(sender: Sends, run: str, body: api.RetryBody = NO_CHANGES) -> InputAnswer:
         """Continue a failed run where it failed, or from a step on. All finished work before is kept.
 
         For a stalled run, its code is run again. 409 if it stalls again, or if a retry from a step would repeat calls
@@ -158,13 +158,13 @@ def input_routes(site: APIRouter) -> None:
         return sender.settle(build(history)) if history.state.over else sender.by_log(name, build)
 
     @post("/api/runs/{run}/fail", summary="Fail a stalled run")
-    def fail_run(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> Answered:
+    def fail_run(sender: Sends, run: str, body: api.WithReason = NO_REASON) -> InputAnswer:
         """Fail a stalled run whose code will never match its history. 409 if the run is not stalled."""
         by = By(sender.shared.actor, body.reason)
         return sender.by_log(run, lambda history: operations.fail_stalled(history, by))
 
     @post("/api/runs/{run}/repair", summary="Repair the records of a run")
-    def repair_run(sender: Sends, run: str, body: api.RepairBody = NO_HEAD) -> Answered:
+    def repair_run(sender: Sends, run: str, body: api.RepairBody = NO_HEAD) -> InputAnswer:
         """Write the records of a run again in order, if a tool has mixed them. No event is added or changed.
 
         With a `head`, the history that ends with that entry counts, and all other records are void for good.
@@ -201,7 +201,7 @@ def input_routes(site: APIRouter) -> None:
             return doubt_page(view, filters)
 
     @post("/api/doubts/{call:path}/resolve", summary="Resolve a call in doubt")
-    async def resolve_doubt(sender: Sends, call: str, body: api.ResolveDoubt, key: Key = "") -> Voted | Answered:
+    async def resolve_doubt(sender: Sends, call: str, body: api.ResolveDoubt, key: Key = "") -> Voted | InputAnswer:
         """Record the outcome of a call in doubt. The id of a question sends a vote, signed in the actor's name.
 
         The id of a call sends an operator's verdict. 409 if people are asked about the call.
