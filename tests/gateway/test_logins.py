@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 from refold.console.gateway import apikeys, logins, oidc
 from refold.console.gateway.apikeys import ApiKeys, new_api_key
 from refold.console.gateway.logins import COOKIE, Login, Logins
-from refold.console.gateway.rates import LIMITS, GatewayLimits, RateLimit
+from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits, RateLimit
 from refold.core.errors import UsageError
 from refold.engine.runtime.settings import GatewayPart, OidcPart, ProxyPart
 from tests.cli.terminal import refold
@@ -477,7 +477,7 @@ class TestTokens:
         provider.open.clear()
 
         async def ask() -> Any:
-            verifier = oidc.TokenVerifier(provider.part().oidc, LIMITS)
+            verifier = oidc.TokenVerifier(provider.part().oidc, DEFAULT_LIMITS)
             asking = [asyncio.create_task(verifier.claims(token(rsa))) for _ in range(5)]
             while not provider.asked:  # noqa: ASYNC110 - a thread counts
                 await asyncio.sleep(0.001)
@@ -511,7 +511,7 @@ class TestTokens:
         else:
             provider.server.shutdown()
             provider.server.server_close()
-        with serving(provider.part(), jwks_bytes=10 if spoilt == "large" else LIMITS.jwks_bytes) as http:
+        with serving(provider.part(), jwks_bytes=10 if spoilt == "large" else DEFAULT_LIMITS.jwks_bytes) as http:
             assert status(http, **bearer(token(rsa))) == 503
         assert other.asked == 0
         other.server.shutdown()

@@ -14,7 +14,7 @@ from starlette.types import Lifespan
 
 from refold.console.gateway.guard import SiteGuard
 from refold.console.gateway.problems import documented, problem
-from refold.console.gateway.rates import LIMITS, GatewayLimits
+from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits
 from refold.console.gateway.routes import forks, health, inputs, lists, logins, registry, runs, streams
 from refold.console.gateway.site import MOST_READS, MOST_WRITES, Gateway, StrictRoute, show_lag
 from refold.console.pages import deployed, fork_pages, inbox, policy_pages, records, run_list, run_page, site_pages
@@ -67,7 +67,9 @@ def build_api(gateway: Gateway) -> Api:
     return routed(lifespan, gateway.hosts, gateway.limits)
 
 
-def routed(lifespan: Lifespan[FastAPI] | None = None, hosts: Iterable[str] = (), limits: GatewayLimits = LIMITS) -> Api:
+def routed(
+    lifespan: Lifespan[FastAPI] | None = None, hosts: Iterable[str] = (), limits: GatewayLimits = DEFAULT_LIMITS
+) -> Api:
     """Return the application with all routes. Without `lifespan` it can only be described."""
     app = Api(
         title="Refold",

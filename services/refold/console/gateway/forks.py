@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from refold.console.gateway.rates import LIMITS, BusyError
+from refold.console.gateway.rates import DEFAULT_LIMITS, BusyError
 from refold.core.errors import UsageError
 from refold.lab.forks.report import ForkReport
 from refold.lab.forks.worker import ForkJob, ForkSetup
@@ -17,7 +17,7 @@ MOST_FORKED = 64 << 20
 class ForkRoom:
     """Room for one fork. `app` is the code, empty for none."""
 
-    def __init__(self, app: str = "", limit_s: float = LIMITS.fork_s) -> None:
+    def __init__(self, app: str = "", limit_s: float = DEFAULT_LIMITS.fork_s) -> None:
         self.app, self.limit_s, self._room = app, limit_s, threading.Lock()
         self._process: ForkProcess | None = None
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from refold.client.reading.api import HttpProblem
-from refold.console.gateway.rates import LIMITS
+from refold.console.gateway.rates import DEFAULT_LIMITS
 from refold.console.gateway.roles import SAFE
 from refold.engine.runtime.own_host import is_own_host
 
@@ -50,7 +50,7 @@ def is_page(path: str) -> bool:
 class SiteGuard:
     """Refuses requests of other sites, and too large or slow ones. Pure ASGI, so that streams are not delayed."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str] = (), body_s: float = LIMITS.body_s) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = (), body_s: float = DEFAULT_LIMITS.body_s) -> None:
         self._app, self._hosts = app, frozenset(_PORT.sub("", host).lower() for host in hosts)
         self._body_s = body_s
 
@@ -168,7 +168,7 @@ async def _send_problem(answer: _Answer, problem: HttpProblem, *more: tuple[byte
 class TimedProtocol(H11Protocol):
     """HTTP protocol of the server, with a time limit for headers."""
 
-    headers_s = LIMITS.headers_s
+    headers_s = DEFAULT_LIMITS.headers_s
     _due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from refold.console.gateway.apikeys import KEY_PREFIX, ApiKeys
 from refold.console.gateway.oidc import TokenVerifier
-from refold.console.gateway.rates import LIMITS, BusyError, GatewayLimits, RateLimit
+from refold.console.gateway.rates import DEFAULT_LIMITS, BusyError, GatewayLimits, RateLimit
 from refold.console.gateway.roles import ACCESS, PUBLIC, SAFE, may, role_of
 from refold.core.approval.catalog import is_person
 from refold.core.errors import UnauthorisedError, UsageError
@@ -76,7 +76,7 @@ class _WrongLoginError(Exception):
 class Logins:
     """Maps requests to logins. `actor` is the user of this machine. **Raises** UsageError for settings."""
 
-    def __init__(self, part: GatewayPart, actor: str, limits: GatewayLimits = LIMITS) -> None:
+    def __init__(self, part: GatewayPart, actor: str, limits: GatewayLimits = DEFAULT_LIMITS) -> None:
         self._part, self._actor, self._limits = part, actor, limits
         self._keys = ApiKeys(part.api_keys)
         self._keys.load()

@@ -57,7 +57,7 @@ class GatewayLimits:
     """Seconds that a stream waits while the database is away."""
 
 
-LIMITS = GatewayLimits()
+DEFAULT_LIMITS = GatewayLimits()
 
 
 class BusyError(TransientError):
@@ -91,7 +91,7 @@ class SharedRoom:
 class RateLimit:
     """Limit of requests a minute for each name. Thread-safe."""
 
-    def __init__(self, names: int = LIMITS.names) -> None:
+    def __init__(self, names: int = DEFAULT_LIMITS.names) -> None:
         self._lock, self._names = threading.Lock(), names
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 

@@ -21,7 +21,7 @@ from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run
 from refold.client.reading.run import RunEvent, entry_events
-from refold.console.gateway.rates import LIMITS, GatewayLimits
+from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits
 from refold.console.projections.projector import HEADS
 from refold.console.projections.runs import ViewedRuns, entry_of, head_of, matching, runs_query
 from refold.console.projections.service import serving
@@ -93,7 +93,7 @@ class ReadSide:
     """Thread-safe reads of the view in use. `refused`: the error of a refused input. **Raises** UnreachableError."""
 
     def __init__(
-        self, database: ViewDatabase, refused: Refused = lambda _: None, limits: GatewayLimits = LIMITS
+        self, database: ViewDatabase, refused: Refused = lambda _: None, limits: GatewayLimits = DEFAULT_LIMITS
     ) -> None:
         self._database, self._refused, self.kept = database, refused, KeptRuns(limits)
 

@@ -25,7 +25,7 @@ from refold.client.reading.api import LARGEST_NUMBER
 from refold.console.gateway.figures import LiveFigures
 from refold.console.gateway.forks import ForkRoom
 from refold.console.gateway.logins import Login, Logins
-from refold.console.gateway.rates import LIMITS, BusyError, GatewayLimits, RateLimit, SharedRoom
+from refold.console.gateway.rates import DEFAULT_LIMITS, BusyError, GatewayLimits, RateLimit, SharedRoom
 from refold.console.gateway.reading import NotYetError, ReadSide, after_of, patiently
 from refold.console.gateway.roles import SAFE, role_of
 from refold.console.gateway.streams import RunStreams
@@ -70,7 +70,7 @@ class Gateway:
     """Folder of keys that no setting names."""
     dev: bool = False
     """True if `refold dev` has started this gateway, the planner and executors."""
-    limits: GatewayLimits = LIMITS
+    limits: GatewayLimits = DEFAULT_LIMITS
     address: str = field(default="/inbox", init=False)
     """Page of the request: forms that lead back to it name it."""
     login: Login | None = field(default=None, init=False)
@@ -194,7 +194,7 @@ def _archive(url: str) -> "ArchivedRuns | None":
 class SentFile(StreamingResponse):
     """A file generated while it is sent. The first bytes are made before the status, so that an error gets its own."""
 
-    send_s = LIMITS.send_s
+    send_s = DEFAULT_LIMITS.send_s
 
     def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
         self._parts, first = parts, next(parts)
@@ -277,7 +277,8 @@ def _compressed(request: Request, response: Response, login: Login | None) -> bo
     return own and "gzip" in accepted and kind.startswith("text/") and long
 
 
-def _gateway(request: Request) -> Gateway:
+# Not sync: FastAPI runs such a dependency in a thread of its own, for each request.
+async def _gateway(request: Request) -> Gateway:
     gateway: Gateway = request.state.gateway
     return gateway
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from refold.client.platform import Platform
 from refold.client.streams import MOST_WAITING_BYTES, LivePart, Tries, part_in
 from refold.console.gateway import selecting
-from refold.console.gateway.rates import LIMITS, GatewayLimits
+from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits
 from refold.console.gateway.reading import After, ReadSide, events_after
 from refold.console.projections.projector import HEADS
 from refold.console.projections.shipped.tables import RUN_SESSIONS, RUNS
@@ -160,7 +160,9 @@ StreamKey = tuple[selecting.SelectionKind, str]
 class RunStreams:
     """The streams of a process. Used on its event loop, except `begin`, which is thread-safe."""
 
-    def __init__(self, reading: ReadSide, platform: Platform | None = None, limits: GatewayLimits = LIMITS) -> None:
+    def __init__(
+        self, reading: ReadSide, platform: Platform | None = None, limits: GatewayLimits = DEFAULT_LIMITS
+    ) -> None:
         self._reading, self._limits = reading, limits
         self._live = LiveParts(platform, reading, self._is_watched, self._hand_over) if platform else None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -107,9 +107,9 @@ class Attempt:
 
     def _request_lease(self, operation: type[ledger.Claim | ledger.Renew]) -> None:
         # A wiped ledger gets a new entry. A process that reaps it may not begin an order that was taken back.
-        close = self.outbox.settings.seal.close_order
-        order = b"" if self.taken_back else close(self.home, self.request.key, self.requested.place)
-        of = self.request.call_id, self.request.attempt
+        request, close = self.request, self.outbox.settings.seal.close_order
+        order = b"" if self.taken_back else close(self.home, request.key, self.requested.place)
+        of = request.call_id, request.attempt
         self._ask(operation(*self._place, *of, self.token, self.lease_ms, order, self._owner))
 
     def answered(self, operation: ledger.Operation, reply: ledger.Reply) -> None:
