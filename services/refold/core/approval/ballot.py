@@ -135,7 +135,7 @@ def count(request: ApprovalRequest, votes: Iterable[Vote], roles: Roles, now: in
         (vote, Cast(vote.actor, decision.via(deciders.lineages[vote.actor]), vote.strength, vote.vote, vote.issued))
         for vote in sorted(deciding, key=order)
     )
-    groups = _groups(cast)
+    groups = _groups_of_equal_votes(cast)
     leading = max(map(len, groups), default=0)
     settled = _settled(request, cast, groups, deciders.quorum)
     if settled:
@@ -268,7 +268,7 @@ class _Deciders:
         return Objection("unentitled", f"{vote.actor} is none of {', '.join(approvers)}")
 
 
-def _groups(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
+def _groups_of_equal_votes(cast: Iterable[tuple[Vote, Cast]]) -> list[list[Vote]]:
     groups: dict[tuple[str, str, str], list[Vote]] = defaultdict(list)
     for vote, _ in cast:
         if vote.action != "reject":
@@ -299,6 +299,7 @@ def _settled(
 
 
 def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | None:
+    """Permission to repeat the call, at the strictest limits of the votes; None unless all of them give one."""
     remembered = [(vote.issued + vote.remember.for_ms, vote.remember) for vote in group if vote.remember]
     if len(remembered) < quorum:
         return None
@@ -313,6 +314,7 @@ def _grant(request: ApprovalRequest, group: list[Vote], quorum: int) -> Grant | 
 
 
 def order(vote: Vote) -> tuple[int, str, str]:
+    """Sort key of votes by time, then id and content: every reader counts them in the same order."""
     return vote.issued, vote.vote, repr(vote)
 
 

@@ -166,7 +166,7 @@ class Policies(UserDict[str, Policy]):
 
 
 class Catalog:
-    """Fold of one partition of the topic."""
+    """Policies, roles, keys and halts: fold of one partition of the topic `catalog`."""
 
     def __init__(self, trust: Mapping[str, PublicKey] = NOBODY) -> None:
         self._trust = trust

@@ -61,8 +61,8 @@ _RAISED = (RuntimeError, ValueError, TypeError, OverflowError)
 
 
 class Condition:
-    """Compiled boolean condition, or one whose type is known only at evaluation. `needs` are the variables that it
-    names. **Raises** UsageError with fault and position."""
+    """Compiled CEL condition of a policy rule or on a signal or event. Its type is boolean or known only at evaluation.
+    `needs` are the variables that it names. **Raises** UsageError with fault and position."""
 
     __slots__ = ("_compiled", "_language", "needs", "source", "walks")
 

@@ -198,6 +198,7 @@ class Content(TypedDict, total=False):
 def build(
     request: ApprovalRequest, verdict: Verdict, *, issued_ms: int, nonce: str, **content: Unpack[Content]
 ) -> Decision:
+    """Decision on a question, not yet signed, valid for the `valid_ms` of its requirement. An edit gets a new key."""
     args, key = request.args, request.key
     if edited := content.get("edited", ""):
         args = edited
@@ -359,8 +360,10 @@ def away(request: ToolRequest, partition: int, partitions: int) -> Refusal | Non
 
 
 def final(message: str) -> Refusal:
+    """Refusal of a call that was never permitted: the planner does not judge it again."""
     return Refusal("unauthorised", message, stale=False)
 
 
 def revoked(message: str) -> Refusal:
+    """Refusal of a call whose permission has ended since: the planner judges it again."""
     return Refusal("decision_revoked", message, stale=True)

@@ -29,7 +29,7 @@ _MAY_CHANGE = ("unentitled", "handed_on")
 
 
 def vouched(request: ApprovalRequest, catalog: Catalog, tools: Mapping[str, ToolFacts]) -> bool:
-    """True if the policy may have asked for exactly this requirement."""
+    """True if the policy of a question may demand exactly the question's requirement for its call."""
     policy, tool = catalog.policies.get(request.policy), tools.get(request.tool)
     if policy is None:
         return False

@@ -30,6 +30,7 @@ def context_of(args: str) -> dict[str, Any]:
 
 
 def context_digest(args: str) -> str:
+    """Digest of the `$` arguments of a call; empty if it has none, or unreadable arguments."""
     with suppress(MalformedError):
         if context := context_of(args):
             return hex_digest(canonical.dumps(context))
@@ -112,6 +113,7 @@ def named(request: ApprovalRequest) -> ApprovalRequest:
 
 
 def _wrong_attempts(request: ApprovalRequest) -> dict[str, bool]:
+    """True for each inconsistent part of a question: its attempt numbers, subject and earlier outcomes."""
     past, doubt = request.history, request.about == DOUBT
     last = past[-1] if past else None
     return {

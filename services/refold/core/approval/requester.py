@@ -43,7 +43,7 @@ def check_token(message: RunRequest | RunSignal) -> None:
     """Check that a token belongs to this message, without its signature. **Raises** MalformedError."""
     if len(message.token) > TOKEN_CHARS:
         raise MalformedError(f"the token has {len(message.token):,} characters, more than {TOKEN_CHARS:,}")
-    if message.token and _meant(_parsed(message.token)) not in (_claims_of(message), _identity(message)):
+    if message.token and _without_metadata(_parsed(message.token)) not in (_claims_of(message), _identity(message)):
         raise MalformedError("the token is of another message: sign this one, or send it without")
 
 
@@ -96,7 +96,7 @@ def quorum_of(request: ApprovalRequest, askers: Keys) -> int:
 def signed_ms(signal: RunSignal, keys: Keys) -> int | None:
     """Signature time of a signal; None unless a key of the catalog vouches for its sender."""
     claims = _vouched(signal.token, signal.actor, keys)
-    if claims is None or _meant(claims) != _claims_of(signal):
+    if claims is None or _without_metadata(claims) != _claims_of(signal):
         return None
     return int(claims["issued"])
 
@@ -140,7 +140,7 @@ def _budget(budget: Spendable) -> dict[str, str]:
     return {name: str(value) for name, value in dataclasses.asdict(budget).items()}
 
 
-def _meant(claims: Mapping[str, Any]) -> dict[str, Any]:
+def _without_metadata(claims: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in claims.items() if name not in ("issued", "platform", _VOUCHED)}
 
 

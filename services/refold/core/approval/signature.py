@@ -88,7 +88,7 @@ class SigningKey:
 
 
 class KeyRing(dict[str, PublicKey]):
-    """Keys by id, of a platform (`production/refold.`): signatures for another are invalid. Empty: any (archives)."""
+    """Public keys by id. Tokens for another platform (`production/refold.`) are invalid; empty: none are (archives)."""
 
     def __init__(self, keys: Mapping[str, PublicKey] | None = None, platform: str = "") -> None:
         super().__init__(keys or {})

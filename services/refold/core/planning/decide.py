@@ -206,6 +206,7 @@ def _start_again(state: RunState, message: Start, rules: Rules) -> Ruling:
 
 
 def _request_keys(rules: Rules) -> Mapping[str, PublicKey]:
+    """Keys of the catalog that verify signatures of run requests; empty without an authority."""
     return rules.authority.catalog.roles.askers if rules.authority else {}
 
 
@@ -412,7 +413,7 @@ def _had_effect(result: ToolResult) -> bool:
 
 
 def _is_same_result(outcome: Settled | None, result: ToolResult) -> bool:
-    """True if a human said that it happened, or this very result was accepted before."""
+    """True if the call completed by this attempt: with this result, or with any if the attempt is `broken`."""
     # Equal results of two attempts are not the same: it happened twice.
     if not isinstance(outcome, events.CallCompleted) or outcome.attempt != result.attempt:
         return False
@@ -470,6 +471,7 @@ def unsuccessful(state: RunState, step: int, result: ToolResult, now: int) -> Ru
 
 
 def _sent_before(opened: OpenStep, result: ToolResult, effect: str) -> bool:
+    """True if an earlier attempt, or a second executor of this one, may have had the effect of the call."""
     # A `pure` call that was sent twice has no effect to look for.
     return opened.may_have_happened or (result.again and effect != "pure")
 

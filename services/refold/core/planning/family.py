@@ -84,10 +84,12 @@ def stands_otherwise(child: RunState, parent: RunState | None) -> PauseAbove | N
 
 
 def left(child: RunId, parent: RunId, why: str = "is over") -> ParentEnded:
+    """Message that cancels a child, because its parent no longer waits for it."""
     return ParentEnded(child, parent, f"run {parent}, which has started it, {why}")
 
 
 def respond(state: RunState | None, message: ChildEnded | ParentEnded) -> Ruling:
+    """Ruling of a run on the end of a child, or on a parent that no longer waits for it."""
     if state is None:
         return Ignore("the run is not there")
     if state.over:

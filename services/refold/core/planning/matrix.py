@@ -12,7 +12,7 @@ _Way = Literal["retry", "doubt", "fail"]
 
 
 class Course(NamedTuple):
-    """Course while another attempt is allowed, and after the last; `doubt` last: the effect may have happened."""
+    """Reaction to an attempt without result: `again` if one more is allowed, else `last` (`doubt`: effect possible)."""
 
     again: _Way
     last: _Way
@@ -34,7 +34,7 @@ COURSES: dict[str, dict[str, Course]] = {
 
 
 def course(effect: str, status: str, *, sent_before: bool) -> Course:
-    """Course of a call. `sent_before`: the attempt was sent twice, or an earlier one may have had its effect."""
+    """Course of a call after an attempt. `sent_before`: sent twice, or an earlier attempt may have had its effect."""
     # "It did not happen" covers one order. The claim chain admits no other of `probed` and `once`; a `keyed` call has
     # no chain, and the receiver may have had the key before.
     if sent_before and (effect, status) == ("keyed", "failed"):

@@ -150,7 +150,7 @@ class Undeliverable:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableResult:
-    """Unreadable result for the call proposed as event `seq`."""
+    """Input for an executor's result that cannot be used (see `failure`), of the call proposed as event `seq`."""
 
     run_id: RunId
     seq: int

@@ -48,11 +48,12 @@ def reached(state: RunState, event: events.BudgetReached, seq: int, at_ms: int) 
 
 
 def let_on(state: RunState) -> None:
-    """Let a run pass its soft thresholds, by an operator."""
+    """Let a run exceed its soft thresholds from now on, as an operator decided."""
     state.account = account_of(state)._replace(passed=True)
 
 
 def called(state: RunState) -> None:
+    """Count one dispatch of a call towards the limit on calls."""
     assert state.account is not None, "nothing is counted of a run without an account"
     account, one = state.account, Amount(calls=1)
     state.account = account._replace(spent=account.spent.plus(one), own=account.own.plus(one))

@@ -24,7 +24,7 @@ class Aside:
 
 @dataclass(slots=True)
 class Disorder:
-    """Records of a run that do not simply follow each other."""
+    """Records of a run that do not extend its head in log order, and its history rebuilt from copies."""
 
     aside: dict[EntryId, list[Aside]] = field(default_factory=dict)  # held, by the id of their predecessor
     passed: set[EntryId] = field(default_factory=set)  # predecessors of records given up

@@ -40,7 +40,7 @@ def erased_run(key: bytes | None) -> RunId | None:
 
 
 class Markers:
-    """Markers of one or all partitions, fed in order of offset. `runs` has the content by run."""
+    """Erased runs (`runs`), from the markers of one or all partitions of `run-snapshot` in order of offset."""
 
     def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
         self.runs: dict[RunId, RunErased] = {}

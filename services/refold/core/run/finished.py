@@ -26,6 +26,8 @@ _CROWD = 4_096
 
 
 class FinishedRun(NamedTuple):
+    """Unpacked row of a finished run. `pools`: executor pools of its calls."""
+
     head: Head
     status: Status
     request_digest: str
@@ -34,6 +36,8 @@ class FinishedRun(NamedTuple):
 
 
 class Finished:
+    """Packed rows of the finished runs of a partition, looked up by run id."""
+
     def __init__(self) -> None:
         self._pools: list[tuple[str, ...]] = []
         self._numbers: dict[tuple[str, ...], int] = {}

@@ -32,7 +32,7 @@ class Intent:
         return isinstance(until, int) and all(isinstance(getattr(self, name), str) for name in self.texts)
 
     def recorded(self, step: int) -> events.Event:
-        """Event that records it, if its host adds nothing."""
+        """Event that records this request as step number `step`, for kinds to which the host adds nothing."""
         raise NotImplementedError
 
     @property
@@ -325,6 +325,7 @@ class StartRun(Intent):
         return self.read(outcome)
 
     def recorded(self, step: int) -> events.ChildStarted:
+        """Event that records the start of this child run as step number `step`."""
         return events.ChildStarted(step, self.agent, self.input, self.outlives)
 
 

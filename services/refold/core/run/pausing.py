@@ -57,11 +57,12 @@ def unpaused(state: RunState, event: events.RunUnpaused, seq: int, at_ms: int) -
 
 
 def _others(state: RunState, event: events.RunPaused | events.RunUnpaused) -> tuple[events.RunPaused, ...]:
-    """Pauses of the other kind (own or inherited)."""
+    """Pauses that an event does not touch: the inherited one if it is about the own one, else the own one."""
     return tuple(pause for pause in state.paused if (pause.role == PARENT) != (event.role == PARENT))
 
 
 def _commanded(state: RunState, event: events.RunPaused | events.RunUnpaused) -> None:
+    """Note the newest request of a role to pause or resume, so that `planning.pausing` ignores older ones."""
     last = state.pause_orders.get(event.role, LastCommand())
     place = event.seq if event.role == PARENT else event.offset
     newest = LastCommand(event.said_ms, place, max(last.signed_ms, event.signed_ms))
@@ -96,7 +97,7 @@ def blocked(state: RunState) -> Block:
         return Block(PAUSED, state.paused[0].actor)
     steps = islice(state.open.items(), _LOOKED_AT)
     step, opened = min(steps, key=lambda entry: (REASONS.index(entry[1].phase), _by_time(entry[1]), entry[0]))
-    return Block(opened.phase, _name(state, step, opened))
+    return Block(opened.phase, _blocker(state, step, opened))
 
 
 def _by_time(opened: OpenStep) -> int:
@@ -110,13 +111,13 @@ def _woken(before: RunState, fresh: Iterable[events.Event]) -> str:
             return event.actor
         step = getattr(event, "step", 0)
         if step in before.open:
-            return _name(before, step, before.open[step])
+            return _blocker(before, step, before.open[step])
     return CODE
 
 
-def _name(state: RunState, step: int, opened: OpenStep) -> str:
+def _blocker(state: RunState, step: int, opened: OpenStep) -> str:
     if opened.phase == "sleep":
-        return _time(opened.due_ms)
+        return _utc_text(opened.due_ms)
     if isinstance(request := state.steps[step - 1], events.WaitStarted | events.CallbackCreated):
         return request.name
     if opened.phase == "child":
@@ -124,7 +125,7 @@ def _name(state: RunState, step: int, opened: OpenStep) -> str:
     return state.waits_for(step) or call_id(state.run_id, opened.seq)
 
 
-def _time(at_ms: int) -> str:
+def _utc_text(at_ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
     except (OverflowError, ValueError, OSError):

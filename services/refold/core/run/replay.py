@@ -114,7 +114,7 @@ def replay(execution: Driver, state: RunState, unseen: int = 0) -> Wanted:
         if number == reacted and not state.retried.left:
             _caught_up(execution, state, gone)
         if step > execution.steps and number <= reacted:
-            _differ(execution, state, next_step(execution.steps, state.retried.left), [])
+            _raise_change(execution, state, next_step(execution.steps, state.retried.left), [])
         moment.now_ms, moment.recorded = at_ms, number < reacted
         moment.replaying = moment.recorded and execution.steps < len(state.steps)
         beyond += _agree(execution, state, execution.settle(step, outcome), gone, loose=number >= reacted)
@@ -132,9 +132,9 @@ def _agree(execution: Driver, state: RunState, requests: Wanted, gone: set[int],
             gone.add(step)
             # A step that settles in the same moment is over before it can be given up.
             if not (free or step in state.given_up or step in state.outcomes):
-                _disagree(execution, step, "waited for", "given up")
+                _raise_disagreement(execution, step, "waited for", "given up")
         elif intent.numbered and not (free if step > len(state.steps) else intent.agrees(state.steps[step - 1])):
-            _differ(execution, state, step, requests[place:])
+            _raise_change(execution, state, step, requests[place:])
     if not free and isinstance(execution.end, Raised):
         _caught_up(execution, state, gone)
     return [(step, intent) for step, intent in requests if _is_new(state, step, intent, loose=loose)]
@@ -149,18 +149,18 @@ def _is_new(state: RunState, step: int, intent: Intent, *, loose: bool) -> bool:
 def _caught_up(execution: Driver, state: RunState, gone: set[int], *, loose: bool = False) -> None:
     """Check that the code waits where history waits, or (`loose`) acts beyond it."""
     if execution.steps < state.retried.step_before(len(state.steps)):
-        _differ(execution, state, next_step(execution.steps, state.retried.left), [])
+        _raise_change(execution, state, next_step(execution.steps, state.retried.left), [])
     if not loose and execution.end is not None and not state.over:
-        _disagree(execution, execution.steps + 1, "a wait", "nothing")
+        _raise_disagreement(execution, execution.steps + 1, "a wait", "nothing")
     if not state.over and (abandoned := sorted(set(state.given_up) - gone)):
-        _disagree(execution, abandoned[0], "given up", "waited for")
+        _raise_disagreement(execution, abandoned[0], "given up", "waited for")
 
 
-def _differ(execution: Driver, state: RunState, step: int, requests: Wanted) -> NoReturn:
+def _raise_change(execution: Driver, state: RunState, step: int, requests: Wanted) -> NoReturn:
     """Raise for a request of the code that history lacks at this step."""
     new = [intent for _, intent in requests if intent.numbered]
     following, before = next_step(step, state.retried.left), state.retried.step_before(step - 1)
-    recorded, then, earlier = (_step(state, number) for number in (step, following, before))
+    recorded, then, earlier = (_recorded_step(state, number) for number in (step, following, before))
 
     def ask_on() -> list[Intent]:
         settled = state.outcomes.get(following)
@@ -174,14 +174,14 @@ def _differ(execution: Driver, state: RunState, step: int, requests: Wanted) -> 
     expected = words_of(recorded) if recorded else "nothing"
     if isinstance(execution.end, Raised) and not new:
         change = Change("raised", "")
-    _disagree(execution, step, expected, new[0].words if new else "nothing", change)
+    _raise_disagreement(execution, step, expected, new[0].words if new else "nothing", change)
 
 
-def _step(state: RunState, number: int) -> Step | None:
+def _recorded_step(state: RunState, number: int) -> Step | None:
     return state.steps[number - 1] if 0 < number <= len(state.steps) else None
 
 
-def _disagree(execution: Driver, step: int, expected: str, actual: str, change: Change = _WAITS) -> NoReturn:
+def _raise_disagreement(execution: Driver, step: int, expected: str, actual: str, change: Change = _WAITS) -> NoReturn:
     end = execution.end
     does = f" and {actual} in the code"
     if actual == "nothing":

@@ -201,7 +201,7 @@ class PartitionSnapshot:
         return Asleep(record.status, record.due_ms, record.log, self._begins(record))
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
-        """Remove the records of all other runs; return checksums by key."""
+        """Remove the records of all runs that are not in `live`; return checksums by key."""
         living = {run.encode() for run in live}
         keys = [key for key in self._raw if key.split(b"/", 2)[1] not in living]
         return {key: weight(key, self._raw.pop(key)) for key in keys}

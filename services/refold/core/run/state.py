@@ -119,7 +119,7 @@ class OpenStep(NamedTuple):
 
 
 class LastCommand(NamedTuple):
-    """Time and offset (of a parent: seq) of the last request, and time of the last signature."""
+    """Newest request of a role to pause or resume: time, offset (of a parent: seq), and latest time of a signature."""
 
     ms: int = 0
     place: int = 0
@@ -145,7 +145,7 @@ ENDED = frozenset(END_STATUSES.values())
 
 
 class Edited(NamedTuple):
-    """Edit of a call: new arguments and key, seq of the event, and the key `before`."""
+    """Arguments and key that replace those of a call, by a decision or fork in event `seq`; `before`: the old key."""
 
     args: str
     key: str

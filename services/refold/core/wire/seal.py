@@ -33,6 +33,7 @@ class Seal:
     key: bytes = b""
 
     def close(self, kind: SealedKind, home: int, name: str, body: bytes) -> bytes:
+        """Ledger entry with this body, sealed for partition `home` and idempotency key `name`."""
         named = name.encode()
         content = len(named).to_bytes(_LENGTH_BYTES, "big") + named + body
         return self._code(kind, home, content) + content
@@ -50,6 +51,7 @@ class Seal:
         return name, content[ends:]
 
     def close_order(self, home: int, name: str, place: OrderPlace) -> bytes:
+        """Ledger entry with the position of an order, for another process to take it over or to compare its attempt."""
         return self.close("order", home, name, f"{place.attempt} {place.offset} {place.call}".encode())
 
     def open_order(self, home: int, name: str, sealed: bytes) -> OrderPlace:
