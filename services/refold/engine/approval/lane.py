@@ -128,7 +128,7 @@ class ApprovalLane:
             return 0
         if self._again_ms and self.now >= self._again_ms:
             self._again_ms = 0
-            self._judge_all()
+            self._make_all_due()
         counted = self._judge_due(votes)
         while self._stale:
             self.outbox.ask_again(*self._stale.popitem(), now=self.now)
@@ -177,9 +177,9 @@ class ApprovalLane:
         # Its delivery shows the present time of the log.
         self.outbox.send(Outgoing(APPROVAL_DECIDED, self.partition, b"beat", None, (), 0))
         self._journal.counts["lane.live"] += 1
-        self._judge_all()
+        self._make_all_due()
 
-    def _judge_all(self) -> None:
+    def _make_all_due(self) -> None:
         self._due.update(dict.fromkeys(self.questions))
 
     def _read(self, record: Record) -> None:
@@ -187,9 +187,9 @@ class ApprovalLane:
             if record.topic == CATALOG:
                 self._read_catalog(record)
             elif record.topic == APPROVAL_REQUESTED:
-                self._question_read(record)
+                self._read_question(record)
             elif record.topic == APPROVAL_VOTED:
-                self._voted(record)
+                self._read_vote(record)
             else:
                 self._decided(record)
         except MalformedError as error:
@@ -201,9 +201,9 @@ class ApprovalLane:
         if (self.catalog.keys, set(self.catalog.policies)) != before:
             for question in self.questions.values():
                 question.forget()
-        self._judge_all()
+        self._make_all_due()
 
-    def _question_read(self, record: Record) -> None:
+    def _read_question(self, record: Record) -> None:
         if record.value is None:
             approval = (record.key or b"").decode(errors="replace")
             self.questions.pop(approval, None)
@@ -228,7 +228,7 @@ class ApprovalLane:
             for vote, token in self._incoming.unresolved.take(approval):
                 self._take_vote(question, vote, token)
 
-    def _voted(self, record: Record) -> None:
+    def _read_vote(self, record: Record) -> None:
         if record.value is None:
             return
         message = inputs.read_vote(record, partitions=self._settings.partitions)
@@ -252,7 +252,7 @@ class ApprovalLane:
 
     def _judge_late_vote(self, record: Record, token: str) -> None:
         vote = vote_in(token, self.catalog)
-        self._answer(record, vote if isinstance(vote, Objection) else self._afterwards(vote))
+        self._answer(record, vote if isinstance(vote, Objection) else self._apply_late_vote(vote))
 
     def _decided(self, record: Record) -> None:
         if record.value is None:
@@ -280,7 +280,7 @@ class ApprovalLane:
             self._journal.counts["decision.raced" if question.decided else "decision.read"] += 1
             question.decide(token)
         if self.grants.take(decided, token):
-            self._judge_all()
+            self._make_all_due()
 
     # Judgement and answers
 
@@ -299,14 +299,14 @@ class ApprovalLane:
             if isinstance(vote, Objection):
                 self._answer(record, vote)
             elif before or vote.action == "revoke-grant":
-                self._answer(record, self._afterwards(vote))
+                self._answer(record, self._apply_late_vote(vote))
             elif vote.action in KEPT and vote not in void and token not in question.tokens:
                 self._answer(record, Objection("too_many", f"{limits.votes} votes count on this approval"))
             else:
                 self._answer(record, void.get(vote))
         question.tidy()
 
-    def _afterwards(self, vote: Vote) -> Objection | None:
+    def _apply_late_vote(self, vote: Vote) -> Objection | None:
         problem = self.grants.afterwards(vote, self.catalog.roles)
         if problem is None and vote.action == "revoke-grant":
             self._journal.tell("grant.revoked", grant=vote.approval, actor=vote.actor)

@@ -95,7 +95,7 @@ class OpenQuestion:
 
 
 def _rank(vote: Vote | Objection, last: Mapping[str, Vote], count: Count, roles: Roles) -> int:
-    """Votes of a lower rank are dropped first; `last` has the stance of each actor."""
+    """Rank of a vote if an approval has too many: 0 is dropped first, 2 last; `last` has the stance of each actor."""
     if isinstance(vote, Objection) or vote in count.void or vote.action not in KEPT:
         return 0
     if vote.action in ballot.STANCES and vote != last[vote.actor]:

@@ -75,7 +75,7 @@ def stages(keys: Iterable[RunKey]) -> list[list[RunKey]]:
     ranks: dict[int, list[RunKey]] = {}
     for record in keys:
         if record.valued:
-            ranks.setdefault(_rank(record), []).append(record)
+            ranks.setdefault(_stage_number(record), []).append(record)
     # The keys of a run's entries sort as its history does. (A copy may lie behind its successors.)
     in_order = attrgetter("topic", "partition", "key")
     return [sorted(ranks[rank], key=in_order) for rank in sorted(ranks)]
@@ -119,7 +119,7 @@ def _run_of_claim(record: Record) -> str:
     return claim.call_id.partition("/")[0] if claim else ""
 
 
-def _rank(record: RunKey) -> int:
+def _stage_number(record: RunKey) -> int:
     # A cleaner never keeps a tombstone without those before it: from last to first, the beginning of a live run stays.
     topic = kind_of(record.topic)
     parts = parse_log_key(record.key) if topic == RUN_LOG else None
@@ -127,4 +127,5 @@ def _rank(record: RunKey) -> int:
 
 
 def _text(part: bytes) -> str:
+    """Decode a part of a record's key, which may be any bytes."""
     return part.decode(errors="replace")

@@ -292,7 +292,7 @@ class Archivist:
         """Write a tombstone for each valued record."""
         claims = [record for record in keys if record.valued and kind_of(record.topic) == TOOL_CLAIMED]
         places = sorted({(record.topic, record.partition, record.run_id) for record in claims})
-        self._write([_in_place_of_claims(*place, swept.now_ms) for place in places])
+        self._write([_erased_claims_record(*place, swept.now_ms) for place in places])
         for stage in stages(keys):
             self._progress(f"erase from {stage[0].topic}", swept.tombstones, swept.tombstones + len(stage))
             self._write([Outgoing(record.topic, record.partition, record.key, None, (), 0) for record in stage])
@@ -343,6 +343,7 @@ class Archivist:
         return Markers((record.key, record.value) for record in self._reader.scan(RUN_SNAPSHOT)).runs
 
     def _now(self) -> int:
+        """Write a probe record; return its append time, the log's clock in milliseconds."""
         probe = Outgoing(RUN_SNAPSHOT, 0, b"archivist", None, (), 0)
         return self._write([probe])[0].at_ms
 
@@ -402,7 +403,8 @@ def _marker(partition: int, key: bytes, marker: RunErased) -> Outgoing:
     return Outgoing(RUN_SNAPSHOT, partition, key, codec.encode(marker), headers, 0)
 
 
-def _in_place_of_claims(topic: str, partition: int, run: RunId, at_ms: int) -> Outgoing:
+def _erased_claims_record(topic: str, partition: int, run: RunId, at_ms: int) -> Outgoing:
+    """Record that replaces the erased claims of a run: executors then count an earlier claim as possible."""
     key, nothing = erased_claims_key(run), ToolClaim.of_none("archivist")
     headers = cloud_event(topic, key.decode(), id=key.decode(), source="archivist", at_ms=at_ms)
     return Outgoing(topic, partition, key, codec.encode(nothing), headers, 0)

@@ -189,6 +189,7 @@ class Attempt:
         self._ask(ledger.HandOver(*self._place, self.token, begun))
 
     def _let_go(self) -> None:
+        """End the attempt without a result, and release its claim in the ledger."""
         self.phase = "over"
         self._ask(ledger.Release(*self._place, self.token))
 
@@ -238,6 +239,7 @@ class Attempt:
         self._not_done(replace(result, retryable=refused.stale))
 
     def _not_sent(self) -> str:
+        """Status of a call not sent here: `unknown` if an earlier owner of a `keyed` call may have sent it."""
         return "unknown" if self.takeover and self.effect == "keyed" else "unauthorised"
 
     def ended(self, ended: ToolEnded) -> None:

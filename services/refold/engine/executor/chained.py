@@ -156,6 +156,7 @@ class ChainedAttempt(Attempt):
             super().leave()
 
     def _depart(self, *, claimed: bool) -> None:
+        """Give the call to another owner: take back a claim without an effect, else end the lease."""
         if claimed and self._untouched:
             self._take_back(handed_over=True)
         else:

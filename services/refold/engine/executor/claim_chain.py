@@ -187,5 +187,6 @@ def record_key(claim: ToolClaim) -> bytes:
 
 
 def _takes_back(undone: ToolClaim, claim: ToolClaim) -> bool:
+    """True if the link `undone` may take back a claim: one of the same attempt, in force, neither in doubt."""
     same = (undone.call_id, undone.attempt) == (claim.call_id, claim.attempt)
     return same and not (undone.doubt or claim.doubt or claim.undone)

@@ -206,7 +206,7 @@ class Executor:
                 continue
             if place.call in self._outbox.gone:
                 self._outbox.close(home, key, place.call)
-            elif self._accepts(home, place.call) and (home, place.offset) not in self._fetching:
+            elif self._may_queue(home, place.call) and (home, place.offset) not in self._fetching:
                 self._fetching[home, place.offset] = key, place
                 self._outbox.orders.append(Look(self._settings.topic, home, place.offset))
 
@@ -214,7 +214,7 @@ class Executor:
         """Queue the call of a request that was looked up at the ledger's offset."""
         home = fetched.partition
         pending, lane = self._fetching.pop((home, fetched.offset), None), self._awake.touch(home)
-        if pending is None or lane is None or not fetched.known or not self._accepts(home, pending[1].call):
+        if pending is None or lane is None or not fetched.known or not self._may_queue(home, pending[1].call):
             return
         (key, place), record = pending, fetched.record
         request = _request_under_lease(record, key, place) if record else None
@@ -228,7 +228,7 @@ class Executor:
             if requested := self._outbox.requested(home, request, record._replace(at_ms=0)):
                 lane.enqueue(requested)
 
-    def _accepts(self, home: int, call: CallId) -> bool:
+    def _may_queue(self, home: int, call: CallId) -> bool:
         lane = self.lanes.get(home)
         return lane is not None and call not in self._by_call and call not in lane.waiting
 

@@ -310,6 +310,7 @@ class Lane:
             self._timers.rest(state, value.due_ms)
 
     def _answered(self, asker: SentTombstone | SentLetter | Pending, offset: int | None) -> None:
+        """Handle the delivery of a record that settles an input (tombstone, letter, copy); None: unknown, try again."""
         if isinstance(asker, SentTombstone):
             (self.outbox.close if offset is None else Pending.finish)(asker.item)
         elif isinstance(asker, SentLetter) and offset is None:
@@ -515,6 +516,7 @@ class Lane:
         self.log.woken.clear()
 
     def _refused(self, sent: SentEntry) -> None:
+        """Fail the run of an entry that the log refuses as too large."""
         before = self.log.latest(sent.entry.run_id)
         self._journal.tell("publish.refused", topic=RUN_LOG, run=sent.entry.run_id)
         self._decide_loop.send_too_large(before, sent.entry.events, sent.item, sent.entry.at_ms)

@@ -74,7 +74,7 @@ class TakeOver:
             self._read_log()
 
     def may_read(self, item: Record | Reached) -> bool:
-        """True if an item of the run log may be read: the anchor lies at its offset."""
+        """True if an item of the run log may be read; False once its anchor is missing: it is another log."""
         marks = self._log.snapshot.marks
         if self.foreign or self._anchored or marks is None:
             return not self.foreign
@@ -198,7 +198,7 @@ PASS_RUNS = 500
 
 @dataclass(slots=True)
 class Collected:
-    """Records of a run, by entry id; `copied`: one was there twice."""
+    """Run-log records of one run, collected by reading the log again, by entry id; `copied`: one was there twice."""
 
     records: dict[EntryId, Record] = field(default_factory=dict)
     copied: bool = False

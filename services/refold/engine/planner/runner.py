@@ -28,6 +28,8 @@ ATTEMPT_MS = 1_000
 
 
 class WrittenEntry(NamedTuple):
+    """Entry of a run in memory, its run-log key and value, and the state after it."""
+
     entry: Entry
     record: tuple[bytes, bytes]
     state: RunState
@@ -85,6 +87,7 @@ class Runner:
         self.forget, self.forget_all = self._agents.forget, self._agents.forget_all
 
     def decide(self, state: RunState, message: Input, now: int, *, sent: RequestedAt | None = None) -> Ruling:
+        """Judge an input without the agent's code: return the events to record, or a ruling that writes no entry."""
         before = None if isinstance(message, Start) else state
         return decide(before, message, now, self.rules, sent=sent, values=self._values)
 

@@ -37,7 +37,7 @@ class SentKept:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An entry that counts, or a record of no run, by its place in the log."""
+    """Record by which this log is recognised at an offset: an accepted entry, or a record of no run."""
 
     run: RunId
     name: EntryId
@@ -110,7 +110,7 @@ class SnapshotRow:
 
 
 class SnapshotRound(NamedTuple):
-    """Rest of a round, and the content of its marks; `over` are rows."""
+    """Remaining work of a snapshot round: runs to write, and rows (`over`) of finished ones, before its marks."""
 
     emitted: int
     log: int
@@ -164,7 +164,7 @@ class SnapshotWriter:
         return {run: value for run, value in resting.items() if run in self._by_run and run not in self._changed}
 
     def rest(self, run: RunId) -> None:
-        """Drop a run that is asleep: its records hold it."""
+        """Drop the entries of a run put to sleep from memory: its published snapshot records have them."""
         del self._by_run[run]
 
     def over(self, run: RunId, row: bytes) -> None:

@@ -55,7 +55,7 @@ class Commit(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read a topic's partition from an offset on. -> the records and `Reached`."""
+    """Read an assigned partition from an offset on, until it is revoked. -> `Record` and `Reached` as they come."""
 
     topic: str
     partition: int

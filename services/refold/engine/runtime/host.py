@@ -71,7 +71,7 @@ log = structlog.get_logger()
 _Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effects.BlobSaved | BaseException
 
 
-class _Wait(NamedTuple):
+class _EndRetry(NamedTuple):
     due_s: float
     again_s: float
 
@@ -102,7 +102,7 @@ class Host:
         self._batches_ahead = threading.Semaphore(4)
         self._stopped = threading.Event()
         self._assignments: dict[int, int] = {}
-        self._ends: dict[effects.AskEnd, _Wait] = {}
+        self._ends: dict[effects.AskEnd, _EndRetry] = {}
         self._reader: threading.Thread | None = None
         self.turns = 0
         self.vitals = Vitals()
@@ -112,7 +112,7 @@ class Host:
         self._unanswered: dict[type[effects.Effect], Callable[[Any], object]] = {
             effects.Publish: self._publish,
             effects.Commit: lambda effect: self._log.commit(effect.positions),
-            effects.AskEnd: lambda effect: self._ends.setdefault(effect, _Wait(0.0, ASK_AGAIN_S)),
+            effects.AskEnd: lambda effect: self._ends.setdefault(effect, _EndRetry(0.0, ASK_AGAIN_S)),
             effects.Read: lambda effect: self._log.read(*effect, under=self._assignments.get(effect.partition)),
             effects.Look: lambda effect: self._looking.submit(self._fetch, effect),
             effects.LoadBlob: lambda effect: self._blobs.take(effect),
@@ -252,7 +252,7 @@ class Host:
                 del self._ends[ask]
             except UnreachableError:
                 now = time.monotonic()
-                self._ends[ask] = _Wait(now + wait.again_s, min(2 * wait.again_s, LONGEST_AGAIN_S))
+                self._ends[ask] = _EndRetry(now + wait.again_s, min(2 * wait.again_s, LONGEST_AGAIN_S))
                 self._ask_end_s = now + ASK_AGAIN_S
         return answers
 
@@ -273,6 +273,7 @@ class Host:
             self._queue.put(error)
 
     def _ask(self, requests: list[effects.AskLedger]) -> list[effects.Item]:
+        """Run the ledger operations of a turn; every reply is unknown (None) if the ledger is unreachable."""
         if not requests:
             return []
         assert self._ledger is not None, "only a host with a ledger has services that ask it"
@@ -338,6 +339,7 @@ class Host:
         return [*batch.rebalances, *batch.records, *batch.reached, *batch.shrunk, *batch.deliveries]
 
     def _read(self) -> None:
+        """Read batches of the log ahead of the turns, in a thread of its own."""
         try:
             while not self._stopped.is_set():
                 batch = self._log.take(TAKE, IDLE_S)

@@ -30,7 +30,7 @@ _OF_A_SERVICE = re.compile(
 """Ending of a variable that Kubernetes sets for a service: `REFOLD_PORT=tcp://10.0.0.1:80`."""
 
 
-class _Room(BaseModel):
+class _SettingsPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -54,7 +54,7 @@ def _as_librdkafka_writes(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-class KafkaSettings(_Room):
+class KafkaSettings(_SettingsPart):
     """Address and use of Kafka.
 
     `options` go to librdkafka as they are, for consumers, producers and admin calls: SASL, TLS, OAuth, tuning. Options
@@ -82,7 +82,7 @@ class KafkaSettings(_Room):
     options: dict[str, Annotated[str, BeforeValidator(_as_librdkafka_writes)]] = {}
 
 
-class RedisSettings(_Room):
+class RedisSettings(_SettingsPart):
     """Address of the ledger of effects.
 
     **Units**: `retention_ms` is the time that finished calls are remembered; longer than any command may be late. After
@@ -95,7 +95,7 @@ class RedisSettings(_Room):
     retention_ms: int = Field(7 * 86_400_000, ge=60_000)
 
 
-class PlannerPart(_Room):
+class PlannerPart(_SettingsPart):
     """Decisions of the planner. **Units**: milliseconds; see `core.planning.verdict.Rules` and
     `engine.planner.settings`."""
 
@@ -121,7 +121,7 @@ class PlannerPart(_Room):
     """Time that a run's code may block the planner before the run is quarantined and the process ends."""
 
 
-class ExecutorPart(_Room):
+class ExecutorPart(_SettingsPart):
     """Actions of executors. **Units**: milliseconds; see `engine.executor.settings`."""
 
     slots: int = Field(defaults.SLOTS, ge=1)
@@ -141,13 +141,13 @@ class ExecutorPart(_Room):
     """Key of the pool, 64 hexadecimal digits or a file of them: entries in Redis are valid only under it."""
 
 
-class ApprovalPart(_Room):
+class ApprovalPart(_SettingsPart):
     """Judgement of votes; `key` is the file of the key that signs decisions."""
 
     key: str = ""
 
 
-class BlobsPart(_Room):
+class BlobsPart(_SettingsPart):
     """Store of values over 64 KiB: inputs, results, and notes of agents."""
 
     url: str = ""
@@ -157,7 +157,7 @@ class BlobsPart(_Room):
     """Longest value, as JSON text. An executor and a planner have one about four times in memory."""
 
 
-class ArchivePart(_Room):
+class ArchivePart(_SettingsPart):
     """Archive of finished runs, and the time until they leave the topics. **Units**: milliseconds."""
 
     url: str = ""
@@ -171,7 +171,7 @@ class ArchivePart(_Room):
     """Pause of the archivist between two passes; each reads the whole run log."""
 
 
-class ViewsPart(_Room):
+class ViewsPart(_SettingsPart):
     """Database of projections."""
 
     url: str = ""
@@ -180,14 +180,14 @@ class ViewsPart(_Room):
     """Also write the rows of `runs` to the topic `run-view`."""
 
 
-class MetricsPart(_Room):
+class MetricsPart(_SettingsPart):
     """Address of a process's metrics and health."""
 
     address: str = ""
     """Port on this machine, or `0.0.0.0:9464`; one for each process of a machine. Empty: none."""
 
 
-class TelemetryPart(_Room):
+class TelemetryPart(_SettingsPart):
     """Export of traces. The SDK's `OTEL_EXPORTER_OTLP_*` set headers, certificate and compression."""
 
     endpoint: str = ""
@@ -196,7 +196,7 @@ class TelemetryPart(_Room):
     """Include arguments and results as attributes of spans, redacted as in logs."""
 
 
-class OidcPart(_Room):
+class OidcPart(_SettingsPart):
     """Issuer whose tokens the gateway accepts. `actor` and `roles` name claims, nested as `realm_access.roles`."""
 
     issuer: str = ""
@@ -208,7 +208,7 @@ class OidcPart(_Room):
     roles: str = "roles"
 
 
-class ProxyPart(_Room):
+class ProxyPart(_SettingsPart):
     """Proxy that authenticates users for the gateway."""
 
     actor: str = ""
@@ -221,7 +221,7 @@ class ProxyPart(_Room):
     """Networks that it connects from, `10.0.0.0/24`."""
 
 
-class GatewayPart(_Room):
+class GatewayPart(_SettingsPart):
     """Address and users of the gateway. Without keys, issuer or proxy: one user, of this machine."""
 
     host: str = "127.0.0.1"

@@ -62,9 +62,9 @@ class Mark:
         self.stack = ""
         self.shielded = False
 
-    def on(self, driven: Driven) -> "_On":
+    def on(self, driven: Driven) -> "_MarkedBlock":
         """A `with` block around code of users. **Raises** HeldUp into code that blocks the thread."""
-        return _On(self, driven)
+        return _MarkedBlock(self, driven)
 
     def interrupt(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Signal handler: interrupt the doomed code, if it still runs."""
@@ -89,7 +89,7 @@ class Mark:
             self.interrupt()
 
 
-class _On:  # a generator would cost each step a microsecond more
+class _MarkedBlock:  # a generator would cost each step a microsecond more
     __slots__ = ("_before", "_driven", "_mark")
 
     def __init__(self, mark: Mark, driven: Driven) -> None:
@@ -122,7 +122,7 @@ class Watchdog:
         # Without it (macOS) the time of all threads counts; the others need little.
         clock_of = getattr(time, "pthread_getcpuclockid", None)
         self._clock: int = clock_of(self._loop) if clock_of else time.CLOCK_PROCESS_CPUTIME_ID
-        self._collector: _On | None = None
+        self._collector: _MarkedBlock | None = None
         self._stopped = threading.Event()
         # Python runs signal handlers in the main thread only.
         self._interrupts = threading.current_thread() is threading.main_thread()

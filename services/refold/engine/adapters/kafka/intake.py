@@ -57,7 +57,7 @@ class Intake:
         self._starting[place] = offset
 
     def begin(self) -> None:
-        """Start all positions of `read`, in one call."""
+        """Begin to read at all offsets noted by `read`, with one call to each consumer."""
         if not self._starting:
             return
         starting, self._starting = self._starting, {}

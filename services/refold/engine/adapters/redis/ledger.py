@@ -73,7 +73,7 @@ class RedisLedger:
         commands = [_OPERATIONS[type(operation)][0](self, operation, self._at(operation)) for operation in operations]
         replies = self._link.exchange(commands)
         if any(isinstance(reply, ResponseError) for reply in replies):
-            self._mend(commands, replies)
+            self._resend_after_no_script(commands, replies)
         return [
             ledger.Broken() if isinstance(reply, ResponseError) else _OPERATIONS[type(operation)][1](reply)
             for operation, reply in zip(operations, replies, strict=True)
@@ -107,7 +107,8 @@ class RedisLedger:
     def close(self) -> None:
         self._link.close()
 
-    def _mend(self, commands: list[RedisCommand], replies: list[Any]) -> None:
+    def _resend_after_no_script(self, commands: list[RedisCommand], replies: list[Any]) -> None:
+        """Send commands again whose script a server has lost. **Raises** UnreachableError for any other refusal."""
         # Scripts are loaded with the connection, yet a server may be told to forget them. A refused command did
         # nothing, so it alone is sent again.
         again = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -266,15 +267,15 @@ def _state_problems(link: Link, *, cluster: bool) -> list[str]:
         )
     if cluster or info.get("cluster_enabled") != "1":
         return wrong
-    if _parse(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
+    if _info_fields(link.ask("CLUSTER", "INFO")).get("cluster_size", "1") != "1":
         wrong.append("The server is one shard of a cluster: set REFOLD_REDIS__CLUSTER=true, and its shards are found.")
     return wrong
 
 
 def _info(link: Link, section: str) -> dict[str, str]:
-    return _parse(link.ask("INFO", section))
+    return _info_fields(link.ask("INFO", section))
 
 
-def _parse(text: bytes) -> dict[str, str]:
+def _info_fields(text: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
     return {name: value for name, _, value in lines}

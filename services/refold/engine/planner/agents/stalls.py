@@ -38,10 +38,10 @@ _log = structlog.get_logger()
 
 
 class LiveRoom:
-    """Memory of a process's executions, limited to `most`. **Units**: bytes."""
+    """Memory account of agent code kept open in a process; beyond `most_bytes` executions close, and replay later."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.bytes = most, 0
+    def __init__(self, most_bytes: int) -> None:
+        self.most, self.bytes = most_bytes, 0
         self.lanes: dict[LiveCode, None] = {}
 
     def add(self, size: int) -> None:
@@ -150,7 +150,7 @@ class Holds:
                 self._store(stall)
 
     def bars(self, run: RunId) -> bool:
-        """True if a run is held, and not to be tried."""
+        """True if a run's code may not run here: the run is held, and no retry of it is under way."""
         return run in self._stalls and run not in self._tried
 
     def tries(self, run: RunId) -> bool:

@@ -60,7 +60,7 @@ class Admission:
     def count(self, state: RunState) -> None:
         """Count a run that has changed or was taken over."""
         request, active = state.request, state.status == "running" and bool(state.open)
-        self._place(state.run_id, request.agent if request else "", _places(state) if active else None)
+        self._place(state.run_id, request.agent if request else "", _pools_and_tools(state) if active else None)
         if state.over or request is None:
             self._weigh(state.run_id, _NOTHING)
             return
@@ -174,7 +174,7 @@ class Admission:
             self._bytes[weight.waits] += weight.bytes
 
 
-def _places(state: RunState) -> frozenset[Needed]:
+def _pools_and_tools(state: RunState) -> frozenset[Needed]:
     places: set[Needed] = set()
     for step in state.open:
         if isinstance(call := state.steps[step - 1], CallProposed):

@@ -508,6 +508,7 @@ class DecideLoop:
         return False
 
     def send_too_large(self, before: RunState | None, events: list[Event], item: Pending, now: int) -> None:
+        """Fail a run instead of writing these events, whose entry is too large for the log."""
         limit = self._limits.payload_bytes
         message = f"an entry is over its limit: values under {limit} bytes, and less at once (asyncio.Semaphore)"
         self._fail(before, events, item, Failure("too_large", message), now)

@@ -49,7 +49,7 @@ class Family:
         return [self._owe(self._task_of(message, offset)) for message in messages]
 
     def _ended_before(self, message: FamilyMessage) -> FamilyMessage:
-        """Replace the start of a child that is over already by its end."""
+        """Replace a request to start a child by the result for its parent, if the child is already over."""
         # The log may have lost the entry that started the child, but not the child's own entries.
         if not isinstance(message, Start) or message.origin is None or not message.origin.step:
             return message

@@ -31,6 +31,7 @@ class Emitted:
         self._open[offset] = self._open.get(offset, 0) + count
 
     def acknowledge(self, offset: int) -> None:
+        """Count one command or message of the entry at this run-log offset as acknowledged."""
         self._open[offset] -= 1
 
     def low_water(self, position: int) -> int:
@@ -106,7 +107,7 @@ class Pending(Owed):
         self.values = NO_VALUES
 
     def until(self, why: WaitsFor) -> int | None:
-        """Offset until which it has waited for this."""
+        """Offset up to which the task has waited for a condition; None if it has not waited."""
         return self.waited.get(why) if self.waited else None
 
     def has_waited(self, why: WaitsFor, until: int = 1) -> None:
@@ -118,7 +119,7 @@ class Pending(Owed):
 
     @property
     def waited_for_subject(self) -> bool:
-        """True if its subject would be known if it existed."""
+        """True if the task has waited for the run or catalog entry that it names: if still unknown, there is none."""
         return self.until(WaitsFor.RUN) is not None or self.until(WaitsFor.CATALOG) is not None
 
     def count_among(self, among: Counter[str]) -> None:
@@ -329,7 +330,7 @@ class Inbox:
 
     @property
     def holders(self) -> list[str]:
-        """Agents without room for another run."""
+        """Agents whose requests wait for room for another run."""
         return list(self.waiting.at(WaitsFor.ROOM))
 
     @property
@@ -341,7 +342,7 @@ class Inbox:
             self._leave(item)
 
     def parkable(self, item: Pending) -> bool:
-        """True if an input may be parked; large ones leave room for small ones."""
+        """True if memory allows an input to wait for an unknown run; large inputs may fill only half of it."""
         assert item.record is not None, "only records are parked"
         most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most

@@ -79,6 +79,7 @@ class Timers:
 
 
 def _moment(state: RunState, step: int) -> int:
+    """Due time of a step, or of the run itself if `step` is 0. 0: none."""
     if state.paused:
         return 0
     if step == 0:

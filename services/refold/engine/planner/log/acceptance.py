@@ -154,7 +154,7 @@ class Acceptance:
         return self.speculated.get(run) or self.stands(run)
 
     def stands(self, run: RunId) -> RunState | None:
-        """State of a run in the log; of a finished one its row or history."""
+        """State of a run by its accepted entries; of a finished one by its history if that is here, else its row."""
         return self.accepted(run) or self.redriven_runs.state(run)
 
     def accepted(self, run: RunId) -> RunState | None:

@@ -201,14 +201,14 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class SentTombstone:
-    """A tombstone of an input that is refused or ignored for good."""
+    """Receiver of the delivery of a tombstone, for an input that is refused or ignored for good."""
 
     item: Pending
 
 
 @dataclass(frozen=True, slots=True)
 class SentLetter:
-    """The dead letter of an input; `short` in place of one that the log refused."""
+    """Receiver of the delivery of an input's dead letter; `short`: cut in size, after the log refused the first."""
 
     item: Pending
     letter: Outgoing
@@ -217,12 +217,12 @@ class SentLetter:
 
 @dataclass(frozen=True, slots=True)
 class ClockProbe:
-    """A record written to learn the log's time."""
+    """Receiver of the delivery of a record that was written to read the log's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentHold:
-    """A published hold of a run, or its tombstone."""
+    """Receiver of the delivery of a run's hold (stalled, or in quarantine), or of the tombstone that lifts it."""
 
     run_id: RunId
 
@@ -380,6 +380,7 @@ class Outbox:
             self._emit_records(oldest, self._begun)
 
     def release(self, frozen: Container[RunId]) -> None:
+        """Publish the ends of runs held back at a take-over, except those of `frozen` runs."""
         for run in [run for run in self._ends if run not in frozen]:
             self._emit_records(self._ends.pop(run), self._begun)
 
@@ -605,6 +606,7 @@ def is_request(record: Outgoing) -> bool:
 
 
 def _ended(after: RunState, entry: events.Entry, offset: int) -> list[Command]:
+    """Commands of an entry that close requests or report the run's end, without questions to people."""
     ends: list[events.Event] = [event for event in entry.events if isinstance(event, _ENDS)]
     orders = commands(after, dataclasses.replace(entry, events=ends), offset)
     return [order for order in orders if not isinstance(order.message, ApprovalRequest)]

@@ -188,7 +188,7 @@ class Windows:
         self._due = mono_ms + TELL_MS
         owed, self._owed = self._owed, {}
         for key, since in owed.items():
-            limits = next((limit.limits for limit in self.limits if _is_of(key, limit)), None)
+            limits = next((limit.limits for limit in self.limits if _matches_limit(key, limit)), None)
             if limits is not None and key in self._own and end_of(key.window) + KEEP_MS >= now:
                 self._report(key, since, position, limits, now)
 
@@ -196,7 +196,7 @@ class Windows:
         (tokens, nano_usd, _), amount = self._reserved[key], self._own[key]
         message = WindowSpent(*key, self._partition, position, *amount, limits, self._actor, tokens, nano_usd)
         # Each process has its own key: a zombie overwrites no sum of its successor.
-        name, value = _name(key, self._partition, self._actor), codec.encode(message)
+        name, value = _record_key(key, self._partition, self._actor), codec.encode(message)
         event = f"{self._partition}/{position}/{name.decode()}"
         headers = cloud_event(BUDGET_SPENT, key.named(key.value), id=event, source=self._actor, at_ms=now)
         for copy in range(self._partitions):
@@ -279,12 +279,12 @@ def _usage_on_the_way(stands: RunState | None, after: RunState) -> Amount:
     return after.account.open if forked and after.account else _own(after).minus(_own(stands))
 
 
-def _is_of(key: WindowKey, limit: Window) -> bool:
+def _matches_limit(key: WindowKey, limit: Window) -> bool:
     per = "day" if key.window.count("-") > 1 else "month"
     return (per, key.agent, key.label) == (limit.per, limit.agent, limit.label)
 
 
-def _name(key: WindowKey, lane: int, actor: str) -> bytes:
+def _record_key(key: WindowKey, lane: int, actor: str) -> bytes:
     # Names may have any characters, so they are digested.
     subject = blake2b(canonical.dumps(list(key[1:])).encode(), digest_size=16).hexdigest()
     return f"{key.window}/{subject}/{lane}/{actor}".encode()
