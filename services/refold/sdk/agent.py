@@ -60,7 +60,7 @@ class AgentDef:
             raise UsageError(f"{subject} has no parameter for its context", hint=hint)
         context = parameters[0]
         self._arguments = Arguments(function, f"input of {subject}", leave=[context])
-        self._whole = self._find_whole()
+        self._whole = self._find_model_parameter()
         self._shape = self._whole[1] if self._whole else self._arguments.shape
         self.draws = self._shape.form.drawn
         self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
@@ -98,6 +98,7 @@ class AgentDef:
         return text
 
     def means(self, text: str, other: str) -> bool:
+        """True if two texts of inputs are read as the same value; False for plain JSON data, where the texts decide."""
         return not self._shape.form.plain and self._shape.means(text, other)
 
     def completed(self, text: str) -> str:
@@ -131,6 +132,7 @@ class AgentDef:
 
     @cached_property
     def parked_bytes(self) -> int:
+        """Estimated memory of a waiting run beside its history: the objects of pydantic-ai, if it is used."""
         return PARKED_BYTES if any(name.startswith("pydantic_ai") for name in self.foundation) else 0
 
     def needs(self, version: str) -> str:
@@ -149,7 +151,7 @@ class AgentDef:
     def _functions(self) -> list[FunctionType]:
         return scan.check(self.function, f"agent {self.name}")
 
-    def _find_whole(self) -> tuple[str, JsonCodec] | None:
+    def _find_model_parameter(self) -> tuple[str, JsonCodec] | None:
         if len(self._arguments.names) != 1:
             return None
         name = self._arguments.names[0]

@@ -156,12 +156,12 @@ class App:
         The function itself stays callable, for tests.
         """
 
-        def register(body: F) -> F:
+        def register_tool(body: F) -> F:
             self._by_function[body] = self.add_tool(ToolDef(cast(FunctionType, body), **options))
             scan.mark_tool(cast(FunctionType, body))
             return body
 
-        return register if function is None else register(function)
+        return register_tool if function is None else register_tool(function)
 
     def projection(self, projection: P, /) -> P:
         """Have `refold serve projections` fill the tables of a class: `@app.projection`; see `Projection`.
@@ -204,14 +204,14 @@ class App:
             adapter.load()(self, function)
             return function
 
-        def register(body: F) -> F:
-            registered = self.add_agent(self._agent(cast(FunctionType, body), options))
+        def register_agent(body: F) -> F:
+            registered = self.add_agent(self._make_agent(cast(FunctionType, body), options))
             if isinstance(registered, MemoryAgent):
                 self.tools[registered.tool.name] = self._by_function[registered.tool.function] = registered.tool
             self._agent_by_function[body] = registered
             return body
 
-        return register if function is None else register(function)
+        return register_agent if function is None else register_agent(function)
 
     def add_tool(self, tool: ToolDef) -> ToolDef:
         """Register a tool that is no decorated function. **Raises** UsageError if its name is taken."""
@@ -227,7 +227,7 @@ class App:
         self.agents[agent.name] = agent
         return agent
 
-    def _agent(self, body: FunctionType, options: AgentOptions) -> AgentDef:
+    def _make_agent(self, body: FunctionType, options: AgentOptions) -> AgentDef:
         own: dict[str, Any] = {name: options.get(name) for name in ("retention", "budget")}
         own |= {name: options.get(name, "") for name in ("name", "version")}
         durability = options.get("durability", "log")
@@ -289,6 +289,7 @@ class App:
         return any(tool.pool == MODEL_POOL for tool in self.tools.values())
 
     def _keep_version(self, earlier: AgentDef, agent: AgentDef) -> None:
+        """Keep the `earlier` agent of a name for its runs. **Raises** UsageError without distinct declared versions."""
         older = self._older.setdefault(earlier.name, [])
         versions = {other.declared for other in (*older, earlier)}
         if not agent.declared or "" in versions or agent.declared in versions:
@@ -303,13 +304,13 @@ class App:
         `match="data.amount > 100"`; without a value for the event it does not match.
         """
 
-        def register(body: F) -> F:
+        def register_listener(body: F) -> F:
             if body not in self._agent_by_function:
                 self.agent(body)
             self._listeners.append(Listener(event, match, self._agent_by_function[body].name))
             return body
 
-        return register
+        return register_listener
 
     def listeners(self, event: str, data: str) -> list[str]:
         """Names of the agents to run for a published event; `data` is its JSON."""
@@ -320,7 +321,7 @@ class App:
         """Return the agent of a function or a name. **Raises** UsageError if there is none."""
         declared = self.agents.get(agent) if isinstance(agent, str) else self._agent_by_function.get(agent)
         if declared is None:
-            raise self._missing("agent", agent, self.agents)
+            raise self._missing_error("agent", agent, self.agents)
         return declared
 
     def staged(self, doubles: Mapping[str, ToolDef], secrets: Provider) -> "App":
@@ -332,6 +333,7 @@ class App:
         return stage
 
     def facts(self) -> AppFacts:
+        """Facts of the app for planners. Loads the prices of models first if a tool needs them: that takes a second."""
         if self.meters:
             self.prices.load()
         versions = {name: agent.version for name, agent in self.agents.items()}
@@ -354,10 +356,10 @@ class App:
         """Return the tool of a function or a name. **Raises** UsageError if there is none."""
         declared = self.tools.get(tool) if isinstance(tool, str) else self._by_function.get(tool)
         if declared is None:
-            raise self._missing("tool", tool, self.tools)
+            raise self._missing_error("tool", tool, self.tools)
         return declared
 
-    def _missing(self, kind: str, wanted: Callable[..., Any] | str, declared: Iterable[str]) -> UsageError:
+    def _missing_error(self, kind: str, wanted: Callable[..., Any] | str, declared: Iterable[str]) -> UsageError:
         name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", repr(wanted))
         hint = f"put @app.{kind} on it; there is {', '.join(sorted(declared)) or 'none yet'}"
         return UsageError(f"app {self.name} has no {kind} {name}", hint=hint)

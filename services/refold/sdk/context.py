@@ -48,7 +48,7 @@ class Callee(Protocol):
 
 
 class Callback(Generic[R]):
-    """`token` is for the system that answers; `await callback` returns its answer."""
+    """Awaitable answer from outside the run: pass `token` to the system that answers, then `await callback`."""
 
     def __init__(self, intent: intents.Answer, token: str) -> None:
         self.name, self.token = intent.name, token
@@ -58,7 +58,7 @@ class Callback(Generic[R]):
         return self._future.__await__()
 
     def cancel(self) -> None:
-        """Give up: the wait ends, and the token becomes invalid."""
+        """Give up the callback: its wait ends, and its token becomes invalid."""
         self._future.cancel()
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class Context:
         label: str = "",
         reserve: Reserve | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """As `call`, with the arguments as one mapping: names chosen by models or users never set options of `call`."""
+        """Call a tool with arguments as one mapping: names chosen by models or users never set options of `call`."""
         declared = self.find(tool)
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
             raise UsageError(f"tool {declared.name}: its arguments are {arguments!r}", hint="give a mapping by name")
@@ -253,7 +253,7 @@ class Context:
     def start(
         self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
     ) -> asyncio.Future[Any]:
-        """As `run`, but at once, and without `await`: a future, which may be awaited, given to `gather`, or dropped."""
+        """Run another agent at once, without `await`: a future, which may be awaited, given to `gather`, or dropped."""
         callee = self.find_agent(agent)
         intent = started(self.run_id, callee, given, on_parent_end, typed=not isinstance(agent, str))
         return loop.running("ctx.start").ask(intent)

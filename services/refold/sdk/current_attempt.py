@@ -18,6 +18,8 @@ MOST_PART, MOST_A_SECOND = 16_384, 131_072
 
 
 class CurrentAttempt:
+    """Attempt of a call under way: its `request`, the decision on it, and a channel of live parts to readers."""
+
     def __init__(self, request: ToolRequest, live: Callable[[StreamPart], object] | None = None) -> None:
         self.request, self._live = request, live
         self._began_ms, self._n, self._lock = time.time_ns() // 1_000_000, 0, threading.Lock()
@@ -30,7 +32,7 @@ class CurrentAttempt:
         return Decision.parse(signature.content_of(token)) if token else None
 
     def tell(self, kind: str, data: Any) -> None:
-        """Send a live part to readers; lost if too large or unread."""
+        """Send data to live readers, as JSON. It is lost, without an error, if it is too large, too fast or unread."""
         if self._live is None:
             return
         try:
@@ -40,12 +42,13 @@ class CurrentAttempt:
         with self._lock:
             # Lost parts are numbered too: readers see the gap.
             self._n += 1
-            number, fits = self._n, 0 < len(text) <= MOST_PART and self._has_room(len(text))
+            number, fits = self._n, 0 < len(text) <= MOST_PART and self._take_allowance(len(text))
         if fits:
             order = self.request
             self._live(StreamPart(order.run_id, order.call_id, order.attempt, self._began_ms, number, kind, text))
 
-    def _has_room(self, size: int) -> bool:
+    def _take_allowance(self, size: int) -> bool:
+        """Take `size` characters off an allowance that refills at `MOST_A_SECOND`; False if too few are left."""
         now_s = time.monotonic()
         self._left = min(MOST_A_SECOND, self._left + (now_s - self._filled_s) * MOST_A_SECOND) - size
         self._filled_s = now_s

@@ -91,7 +91,7 @@ class Execution:
 
     @property
     def waits_for_nothing(self) -> str:
-        """Tasks that wait for each other, if no input could ever wake one of them."""
+        """Names and lines of tasks that no input can wake, as they wait for each other; else empty."""
         if self.end is not None or self._main is None or self._loop.steps.open:
             return ""
         return ", ".join(f"{task.get_name()} ({_place_of(task)})" for task in self._loop.live())
@@ -126,7 +126,7 @@ class Execution:
                 with self._turn():
                     self._left = UNWIND_CALLBACKS
                     _cancel(live)
-                    self._drain()
+                    self._run_callbacks()
             except TooBusyError:  # the next round would come no further
                 break
             except BaseException:  # noqa: BLE001 - errors of clean-up are dropped
@@ -148,12 +148,13 @@ class Execution:
         return refused
 
     def _run(self, waiting: Waiting | None = None, outcome: Settled | None = None) -> Wanted:
+        """Run one turn, begun by the `outcome` of a waiting step or by queued callbacks; return the new requests."""
         steps, outside = self._loop.steps, self._enter()
         self._left = MOST_CALLBACKS
         try:
             if waiting is not None:
                 self._context.run(waiting.settle, outcome)
-            self._drain()
+            self._run_callbacks()
             if self._main is not None and self._main.done() and self.end is None:
                 self._wind_up(self._main)
             # Checked again: the code may have caught the error of `ask`.
@@ -186,7 +187,7 @@ class Execution:
         steps.requests, steps.abandoned = [], []
         return new
 
-    def _drain(self) -> None:
+    def _run_callbacks(self) -> None:
         loop, left = self._loop, self._left
         ready = loop.ready
         loop.begin_turn()
@@ -216,7 +217,7 @@ class Execution:
             else:
                 self.end = self._end_of(main)
                 return
-            self._drain()
+            self._run_callbacks()
 
     def _end_of(self, main: Task) -> Returned | Raised:
         if main.cancelled():
@@ -240,7 +241,7 @@ class Execution:
         """End a task that ignores its cancellation; return True if a coroutine of it goes on."""
         # Destroyed here, on its own loop and as its own task, its next wait ends it. Under a garbage collector each
         # wait would raise, and code that catches everything would loop for ever.
-        loop, coroutines = self._loop, _awaited_by(task.get_coro())
+        loop, coroutines = self._loop, _await_chain(task.get_coro())
         asyncio.tasks._enter_task(loop, task)
         try:
             with suppress(BaseException):
@@ -266,7 +267,7 @@ class Execution:
         finally:
             self._leave(outside)
 
-    def _track(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def _hold_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         # Without a reference, its end would depend on the collector.
         self._generators.append(generator)
         if len(self._generators) > self._crowd:
@@ -274,13 +275,14 @@ class Execution:
             self._crowd = CROWD + 2 * len(self._generators)
 
     def _enter(self) -> _Outside:
+        """Make the run's loop the running one of this thread; return the state to restore by `_leave`."""
         loop, task = _get_running_loop(), None
         if loop is not None and (task := asyncio.current_task(loop)) is not None:
             asyncio.tasks._leave_task(loop, task)
         outside = loop, task, sys.get_asyncgen_hooks(), gc.isenabled(), patches.enter(self._loop)
         # A collector would run `__del__`.
         gc.disable()
-        sys.set_asyncgen_hooks(self._track, _keep_open)
+        sys.set_asyncgen_hooks(self._hold_generator, _keep_open)
         _set_running_loop(self._loop)
         if self._loop.ready is RESTING:
             self._loop.ready = deque()
@@ -299,7 +301,7 @@ class Execution:
             self._loop.ready = RESTING
 
 
-def _awaited_by(coroutine: Any) -> list[Any]:
+def _await_chain(coroutine: Any) -> list[Any]:
     chain = []
     while inspect.iscoroutine(coroutine):
         chain.append(coroutine)

@@ -2,7 +2,7 @@
 
 
 class Cancelled(BaseException):
-    """The call was cancelled, timed out or is shutting down. Control flow: let it pass, and clean up in `finally`."""
+    """Notice that a call was cancelled or timed out, or its executor ends: let it pass, and clean up in `finally`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -10,8 +10,8 @@ class Cancelled(BaseException):
 
 
 class Heartbeat:
-    """Call it now and then in a long tool, from any thread: it raises Cancelled once the call is no longer wanted. The
-    executor extends the lease in any case."""
+    """Check for the end of a call, made now and then by a long tool, from any thread: raises Cancelled if its result is
+    no longer needed. The executor extends the lease in any case."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -26,5 +26,5 @@ class Heartbeat:
         return bool(self.reason)
 
     def cancel(self, reason: str) -> None:
-        """For the executor: cancel the tool. The first reason stays."""
+        """Cancel the tool, as its executor: the next check raises. The reason of the first cancellation stays."""
         self.reason = self.reason or reason or "cancelled"

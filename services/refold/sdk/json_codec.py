@@ -64,7 +64,7 @@ class WireForm:
         own = part.get("config", config)
         node = {key: child if _OPAQUE.fullmatch(key) else self._walk(child, path, own) for key, child in part.items()}
         self._note_traits(kind, node)
-        if _masks(node.get("function")):
+        if _masks_secret(node.get("function")):
             self._refuse(path, "a secret is masked when it is written", "use refold.Secret: docs/guides/secrets.md")
         return self._in_wire_form(kind, node, path, own)
 
@@ -131,7 +131,7 @@ class WireForm:
         raise UsageError(f"{self._owner}: {'.'.join(path)}{': ' if path else ''}{problem}", hint=hint)
 
 
-def _masks(function: Any) -> bool:
+def _masks_secret(function: Any) -> bool:
     return getattr(function, "__module__", "") == "pydantic.types" and "secret" in function.__name__
 
 
@@ -196,7 +196,7 @@ class JsonCodec:
             elif self.form.ordered:
                 _refuse_unordered(value, checked, ())
             return self.write(checked, sparse=self._sparse)
-        except (ValidationError, RecursionError, MalformedError, _Lost) as error:
+        except (ValidationError, RecursionError, MalformedError, _ArrivesChanged) as error:
             raise self._refused(error) from None
         except (MemoryError, UsageError):
             raise
@@ -204,7 +204,7 @@ class JsonCodec:
             raise UsageError(f"{self.owner}: {_validator_error(error)}") from error
 
     def write(self, checked: Any, *, sparse: bool = False) -> str:
-        """As `dump`, of a value that is of this type already."""
+        """Return a value, validated before, as canonical JSON. **Raises** UsageError if it would arrive changed."""
         if self.form.plain:
             with suppress(MalformedError):  # the comparison below finds the place
                 return canonical.dumps(checked)
@@ -252,16 +252,16 @@ class JsonCodec:
         return text
 
     def _refused(self, error: Exception) -> UsageError:
-        if isinstance(error, _Lost):
+        if isinstance(error, _ArrivesChanged):
             return UsageError(f"{self.owner}: {error}", hint=_ONE_FORM)
         reason = reasons(error) if isinstance(error, ValidationError) else f"not JSON: {text_of(error)}"
         return UsageError(f"{self.owner}: {reason}")
 
 
 class Arguments:
-    """Parameters of a function as one JSON object by name, with defaults filled in. `leave` are not the caller's.
-    `context` get a `$` before their names: an edit of a call cannot change them. **Raises** UsageError for `*args`,
-    `**kwargs` and positional-only parameters."""
+    """Parameters of a function as one JSON object by name, with defaults filled in. `leave`: parameters that are not
+    the caller's. `context`: parameters whose keys begin with `$`, which no edit of a call can change. **Raises**
+    UsageError for `*args`, `**kwargs` and positional-only parameters."""
 
     def __init__(
         self, function: Callable[..., Any], owner: str, *, leave: Iterable[str] = (), context: Iterable[str] = ()
@@ -351,6 +351,7 @@ def _validator_error(error: BaseException) -> str:
 
 
 def json_of(value: Any, owner: str) -> str:
+    """Canonical JSON of a value without a declared type. **Raises** UsageError, with `owner`, if it has none."""
     try:
         return canonical.dumps(value)
     except MalformedError:
@@ -382,7 +383,7 @@ def _attributes(value: Any) -> dict[Any, Any]:
     return own | {n: part for n, part in parts.items() if not isinstance(getattr(kind, n, None), cached_property)}
 
 
-class _Lost(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
+class _ArrivesChanged(ValueError):  # noqa: N818 - a part of an error, which JsonCodec raises
     def __init__(self, path: tuple[Any, ...], problem: str = "it would arrive as another value") -> None:
         super().__init__(": ".join(filter(None, (".".join(map(str, path)), problem))))
 
@@ -392,7 +393,7 @@ _NO_ORDER: Final = "a set has no order that a replay could repeat: sort it into 
 
 def _refuse_unordered(sent: Any, checked: Any, path: tuple[Any, ...]) -> None:
     if isinstance(sent, set | frozenset) and isinstance(checked, list | tuple | deque):
-        raise _Lost(path, _NO_ORDER)
+        raise _ArrivesChanged(path, _NO_ORDER)
     if sent is not checked and isinstance(sent, dict | list | tuple):
         parts = _parts(checked) or {}
         for name, part in (_parts(sent) or {}).items():
@@ -403,25 +404,25 @@ def _compare(sent: Any, read: Any, open_: dict[int, Any], path: tuple[Any, ...])
     """Refuse a value that arrives changed. `open_`: ids of parts without a declared type, which arrive as JSON data."""
     if isinstance(sent, _SCALARS) and not isinstance(sent, Enum):
         if not _same_scalar(sent, read):
-            raise _Lost(path)
+            raise _ArrivesChanged(path)
     elif id(sent) in open_:
-        _refuse_unfit(sent, path)
+        _refuse_non_json(sent, path)
     elif not _same_kind(sent, read):
-        raise _Lost(path, f"a {type(sent).__name__} would arrive as a {type(read).__name__}")
+        raise _ArrivesChanged(path, f"a {type(sent).__name__} would arrive as a {type(read).__name__}")
     elif (sent_parts := _parts(sent)) is None or (read_parts := _parts(read)) is None:
         if sent != read:
-            raise _Lost(path)
+            raise _ArrivesChanged(path)
     else:
         _refuse_unset(sent, read, path)
         for name in sent_parts.keys() ^ read_parts.keys():
-            raise _Lost((*path, name))
+            raise _ArrivesChanged((*path, name))
         for name, part in sent_parts.items():
             _compare(part, read_parts[name], open_, (*path, name))
 
 
 def _refuse_unset(sent: Any, read: Any, path: tuple[Any, ...]) -> None:
     if isinstance(sent, BaseModel) and (unset := sent.model_fields_set - read.model_fields_set):
-        raise _Lost((*path, min(unset)), "it is not written, and would be missing")
+        raise _ArrivesChanged((*path, min(unset)), "it is not written, and would be missing")
 
 
 def _same_scalar(sent: Any, read: Any) -> bool:
@@ -434,18 +435,19 @@ def _same_kind(sent: Any, read: Any) -> bool:
     return type(sent) is type(read) or sequences or (isinstance(sent, Mapping) and type(read) is dict)
 
 
-def _refuse_unfit(value: Any, path: tuple[Any, ...]) -> None:
+def _refuse_non_json(value: Any, path: tuple[Any, ...]) -> None:
     if isinstance(value, set | frozenset):
-        raise _Lost(path, _NO_ORDER)
+        raise _ArrivesChanged(path, _NO_ORDER)
     if isinstance(value, float) and not math.isfinite(value):
-        raise _Lost(path, f"JSON has no number for {value}")
+        raise _ArrivesChanged(path, f"JSON has no number for {value}")
     for name, part in (_parts(value) or {}).items():
         if isinstance(value, Mapping) and not isinstance(name, str):
-            raise _Lost(path, f"the key {name!r} is no text, and would arrive as one")
-        _refuse_unfit(part, (*path, name))
+            raise _ArrivesChanged(path, f"the key {name!r} is no text, and would arrive as one")
+        _refuse_non_json(part, (*path, name))
 
 
 def _without_unset(full: Any, few: Any, again: Any) -> Any:
+    """JSON data of `full` without unset fields (`few`), except those that a reader fills otherwise (`again`)."""
     kinds = {type(full), type(few), type(again)}
     if kinds == {dict}:
         # A drawn default keeps its value: reading would draw another.

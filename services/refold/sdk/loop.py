@@ -104,7 +104,7 @@ Waiting = StepFuture | Timer
 
 
 class Book:
-    """Steps of a run: `requests` of this turn, `open` and given up ones (`abandoned`: this turn, `gone`: ever)."""
+    """Steps of a run: `requests` of this turn, `open` ones, those given up (`abandoned`: this turn, `gone`: ever)."""
 
     def __init__(self, most: int) -> None:
         self.most, self.count = most, 0
@@ -125,6 +125,7 @@ class Book:
         return self.count + sum(counted)
 
     def give_up(self, step: int) -> None:
+        """Close an open step that the code awaits no longer: the turn requests `GIVE_UP`, an outcome is ignored."""
         if self.open.pop(step, None) is not None:
             self.gone.add(step)
             self.abandoned.append(step)
@@ -163,7 +164,7 @@ class Loop(_LOOP):  # type: ignore[misc]
     # Steps
 
     def ask(self, intent: Intent) -> StepFuture:
-        """Future of a step, which gets its number at the end of the turn."""
+        """Request a step, numbered when the turn ends; return its future. **Raises** CancelledError in dropped code."""
         future = StepFuture(intent, loop=self)
         if not self.closing:
             self.steps.ask(future)
@@ -181,8 +182,8 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self.moment.recorded or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
+        """Queue the callback of a timer, and move the clock to its time at least: the entry's may be earlier."""
         if not timer.cancelled():
-            # At least the timer's time, whatever the entry's.
             self._time = max(self.time(), timer.when())
             self.ready.append(timer)
 
@@ -191,8 +192,8 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self._ordinal
 
     def random_at(self, place: str) -> Random:
+        """Random generator for one place in the code: draws at other places do not change its numbers."""
         if place not in self._places:
-            # One generator per place in the code: draws at other places do not change its numbers.
             self._places[place] = Random(f"{self._seed}/{place}")
         return self._places[place]
 
@@ -218,6 +219,7 @@ class Loop(_LOOP):  # type: ignore[misc]
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
+        """Request a durable sleep until `when`, in seconds since 1970; a time that is past fires within this turn."""
         if math.isnan(when):
             raise ValueError("the time of a timer is not a number")
         if YEARS_S < when - self.time() < math.inf:
@@ -313,7 +315,7 @@ class Loop(_LOOP):  # type: ignore[misc]
             self._parked.append(self.ready.pop())
 
 
-def _refuse(name: str) -> Callable[..., NoReturn]:
+def _refusing_method(name: str) -> Callable[..., NoReturn]:
     hint = CONCURRENCY if name in _CONCURRENT else WORLD
 
     def refused(self: Loop, *args: Any, **options: Any) -> NoReturn:
@@ -332,7 +334,7 @@ _CONCURRENT = {"call_soon_threadsafe", "run_forever", "run_until_complete", "set
 
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and getattr(Loop, _name) is getattr(asyncio.AbstractEventLoop, _name):
-        setattr(Loop, _name, _refuse(_name))
+        setattr(Loop, _name, _refusing_method(_name))
 
 
 class TooBusyError(UsageError):
@@ -343,7 +345,7 @@ class TooBusyError(UsageError):
 
 
 def is_unheard(task: Task) -> bool:
-    # asyncio's own mark, by which it writes "exception was never retrieved"
+    """True if a task failed and no code has retrieved its exception, by asyncio's own mark for its warning."""
     return bool(getattr(task, "_log_traceback", False))
 
 

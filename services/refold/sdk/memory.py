@@ -57,17 +57,17 @@ class MemoryAgent(AgentDef):
         self._check(scan.check(function, f"agent {self.name}"))
 
     def open(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """Coroutine of the planner: the one call. **Raises** UsageError if the input does not fit."""
+        """Return a planner's coroutine, one call of `tool`. **Raises** UsageError if the input does not fit."""
         _ = self.code
         self._read(input_json)
         return self._delegated(context, canonical.parse(input_json))
 
     def begin(self, input_json: str, context: Context) -> Coroutine[Any, Any, Any]:
-        """Coroutine of the executor: the agent's own. **Raises** UsageError if the input does not fit."""
+        """Return an executor's coroutine, the agent's own. **Raises** UsageError if the input does not fit."""
         return super().open(input_json, context)
 
     def refusal(self, tool: ToolDef) -> UsageError | None:
-        """Reason against calling a tool, with a remedy; None if it is allowed."""
+        """Error for a tool that the agent may not call, with a remedy; None if it may."""
         if isinstance(tool, AgentTool):
             return self.refused(f"{tool.agent.name} is an agent as well")
         if tool.effect != "pure":
@@ -114,7 +114,7 @@ class MemoryAgent(AgentDef):
             if (tool := tools.get(named)) and (refused := self.refusal(tool)):
                 raise refused
         for function in functions:
-            contexts = _contexts(function, first=function is self.function)
+            contexts = _names_of_contexts(function, first=function is self.function)
             for name in scan.attributes_of(function, contexts):
                 if name in IN_THE_LOG:
                     raise self.refused(f"{function.__qualname__} uses ctx.{name}")
@@ -143,7 +143,7 @@ class AgentTool(ToolDef):
         return replace(super().facts, version=self.agent.code)
 
 
-def _contexts(function: FunctionType, *, first: bool) -> set[str]:
+def _names_of_contexts(function: FunctionType, *, first: bool) -> set[str]:
     names = function.__code__.co_varnames[:1] if first else ()
     typed = (name for name, kind in function.__annotations__.items() if kind is Context or kind == "Context")
     return {*names, *typed}

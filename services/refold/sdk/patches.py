@@ -37,7 +37,7 @@ _installed = False
 
 
 def enter(loop: Loop) -> Loop | None:
-    """Run this loop's code in this thread; return the argument for `leave`."""
+    """Make a loop the one that the patches of this thread answer from; return the one before, for `leave`."""
     before, _THREAD.loop = _THREAD.loop, loop
     return before
 
@@ -51,9 +51,9 @@ def install() -> None:
     if _installed:
         return
     _installed = True
-    asyncio.as_completed = asyncio.tasks.as_completed = _in_order(asyncio.as_completed)
-    asyncio.all_tasks = asyncio.tasks.all_tasks = _by_birth(asyncio.all_tasks)
-    asyncio.tasks._GatheringFuture.__hash__ = _ordinal  # type: ignore[attr-defined]
+    asyncio.as_completed = asyncio.tasks.as_completed = _completing_in_order(asyncio.as_completed)
+    asyncio.all_tasks = asyncio.tasks.all_tasks = _listing_by_birth(asyncio.all_tasks)
+    asyncio.tasks._GatheringFuture.__hash__ = _hash_by_ordinal  # type: ignore[attr-defined]
     # `random` has imported it under a name of its own.
     os.urandom = random._urandom = _drawn(os.urandom, "randbytes")  # type: ignore[attr-defined]
     for name, original in list(vars(random).items()):
@@ -72,7 +72,7 @@ def install() -> None:
     if _ANYIO in sys.modules:
         _order_scopes(sys.modules[_ANYIO])
     else:
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _AnyioFinder())
 
 
 def tell_time(module: ModuleType) -> None:
@@ -96,7 +96,7 @@ def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
             return original(*args, **options)
         return getattr(loop.random_at(_caller()), name)(*args, **options)
 
-    return _marked(draw, original)
+    return _with_original(draw, original)
 
 
 # `random.Random()` reads the operating system below `os.urandom`, where no patch reaches.
@@ -111,7 +111,7 @@ def _seeding_from_run(original: Callable[..., None]) -> Callable[..., None]:
 def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> Callable[..., None]:
     """Log method that runs its handlers as if no agent's loop were running, and does nothing in a replay."""
 
-    def call(self: logging.Logger, record: logging.LogRecord) -> None:
+    def call_handlers(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = _THREAD.loop
         if loop is None:
             original(self, record)
@@ -126,7 +126,7 @@ def _outside(original: Callable[[logging.Logger, logging.LogRecord], None]) -> C
                 asyncio._set_running_loop(loop)
                 leave(loop)
 
-    return call
+    return call_handlers
 
 
 def _refusing_threads(original: Callable[..., int]) -> Callable[..., int]:
@@ -143,14 +143,14 @@ def _on_loop_clock(original: Callable[[], Any], answer: Callable[[Loop], Any]) -
         loop = _THREAD.loop
         return original() if loop is None else answer(loop)
 
-    return _marked(now, original)
+    return _with_original(now, original)
 
 
 def _nanoseconds(loop: Loop) -> int:
     return round(loop.time() * 1_000) * 1_000_000
 
 
-def _marked(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_original(patch: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     setattr(patch, ORIGINAL, original)
     return patch
 
@@ -163,7 +163,7 @@ def _caller() -> str:
     return f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{frame.f_lasti}"
 
 
-def _ordinal(future: asyncio.Future[Any]) -> int:
+def _hash_by_ordinal(future: asyncio.Future[Any]) -> int:
     loop = future.get_loop()
     if not isinstance(loop, Loop):
         return object.__hash__(future)
@@ -172,7 +172,7 @@ def _ordinal(future: asyncio.Future[Any]) -> int:
     return future.ordinal  # type: ignore[attr-defined, no-any-return]
 
 
-def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
+def _completing_in_order(original: Callable[..., Any]) -> Callable[..., Any]:
     def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
         if _THREAD.loop is not None and not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
             # The original makes the tasks in the order of a set of coroutines, that is, of addresses.
@@ -182,7 +182,7 @@ def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
     return as_completed
 
 
-def _by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., set[asyncio.Task[Any]]]:
+def _listing_by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., set[asyncio.Task[Any]]]:
     def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
         running = _THREAD.loop
         if running is None or loop not in (None, running):
@@ -190,7 +190,7 @@ def _by_birth(original: Callable[..., set[asyncio.Task[Any]]]) -> Callable[..., 
         # The original adds them as it finds them among all tasks of the process, and a set keeps some of that order.
         return set(running.live())
 
-    return _marked(all_tasks, original)
+    return _with_original(all_tasks, original)
 
 
 def _order_scopes(module: ModuleType) -> None:
@@ -200,6 +200,7 @@ def _order_scopes(module: ModuleType) -> None:
         __slots__ = ("ordinal",)
 
         def __init__(self, *args: Any, **options: Any) -> None:
+            """Number the scope within its run, to hash by: sets by address would have another order in a replay."""
             loop = _THREAD.loop
             self.ordinal = object.__hash__(self) if loop is None else loop.next_ordinal()
             super().__init__(*args, **options)
@@ -232,7 +233,7 @@ class _LoopDatetime(_Datetime, metaclass=_AsDatetime):  # type: ignore[misc]
         return datetime.now(tz) if loop is None else _Datetime.fromtimestamp(loop.time(), tz)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _AnyioFinder(importlib.abc.MetaPathFinder):
     """Import hook that patches anyio's backend, which may be imported within a turn."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:

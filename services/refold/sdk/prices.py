@@ -30,6 +30,7 @@ class Price:
                 dollars(price, f"Price({name}=...)")
 
     def of(self, fresh: int, output: int, read: int, written: int) -> Decimal:
+        """Cost in dollars. `fresh` counts all tokens of the input, also those `read` from and `written` to a cache."""
         rates = (self.input, self.output, self._cache_rate(self.cache_read), self._cache_rate(self.cache_write))
         counts = (max(0, fresh - read - written), output, read, written)
         return sum((Decimal(rate) * count for rate, count in zip(rates, counts, strict=True)), Decimal()) / 1_000_000
@@ -72,7 +73,7 @@ class Prices:
 
     @property
     def table(self) -> str:
-        # The version as it will be once prices are loaded.
+        """Version of the price list as it will be after `load`, without loading it."""
         with suppress(metadata.PackageNotFoundError):
             return self._version_text(loaded=bool(metadata.version("genai-prices")))
         return self._version_text(loaded=False)

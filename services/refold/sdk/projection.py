@@ -175,11 +175,11 @@ class Called(NamedTuple):
 
 
 def day_of(at_ms: int) -> str:
-    return _date(at_ms // 86_400_000)
+    return _date_of_day(at_ms // 86_400_000)
 
 
 @lru_cache(maxsize=10_000)
-def _date(days: int) -> str:
+def _date_of_day(days: int) -> str:
     return datetime.fromtimestamp(days * 86_400, UTC).date().isoformat()
 
 

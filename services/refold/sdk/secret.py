@@ -67,6 +67,7 @@ class Secret:
         return isinstance(other, Secret) and other.name == self.name
 
     def __hash__(self) -> int:
+        """Hash of the name, as equality compares names alone."""
         return hash(self.name)
 
     def __reduce__(self) -> "tuple[type[Secret], tuple[str]]":
@@ -139,7 +140,7 @@ def from_environment(name: str) -> str:
 
 
 def _schema(names: core_schema.CoreSchema) -> core_schema.CoreSchema:
-    """Schema of a reference by name, or of a Secret. `Secrets` as its `context` collects them."""
+    """Pydantic schema of a Secret, in JSON `{"secret": name}`. Reading adds it to the context, if that is Secrets."""
     field = core_schema.typed_dict_field(names)
     reference = core_schema.typed_dict_schema({_FIELD: field}, extra_behavior="forbid")
 

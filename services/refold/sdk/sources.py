@@ -44,7 +44,7 @@ class ToolTable(UserDict[str, ToolDef]):
 
 
 class FactsTable(Mapping[str, ToolFacts]):
-    """Facts of each tool; with `pool`, as if all were of that one."""
+    """Facts of an app's tools by name, for policies; `pool`, if set, replaces the pool of each."""
 
     def __init__(self, tools: Mapping[str, ToolDef], pool: str = "") -> None:
         self._tools, self._pool = tools, pool

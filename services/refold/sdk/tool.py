@@ -45,7 +45,7 @@ _KEY = FILLED[0]
 NATURAL: Final = "where equal arguments again change nothing more, declare keyed_by='arguments'"
 
 EarlierCalls = Callable[[], Mapping[int, tuple[str, str]]]
-"""Calls on which a call builds: arguments and result by step. Large ones may take a while."""
+"""Loader of the calls on which a call builds: arguments and result in JSON by step. Large ones may take a while."""
 
 _WORDS_OF_CALL = ("retry", "timeout")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
@@ -206,24 +206,24 @@ class ToolDef:
         return self._body.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     def run_on(self, earlier: EarlierCalls, args_json: str, *, idempotency_key: str) -> Body:
-        """Return an attempt of a call that builds on others; only adapters' tools have such calls."""
+        """Return an attempt of a call that builds on `earlier` ones. **Raises** UsageError, unless overridden."""
         raise UsageError(f"tool {self.name} builds on no other calls", hint="`refold verify` the run")
 
     def run_probe(
         self, args_json: str, *, idempotency_key: str, heartbeat: Heartbeat, secrets: Secrets | None = None
     ) -> Body:
-        """Return the status hook, not begun yet, as in `run`."""
+        """Return an attempt of the `probe`, not begun yet, as in `run`. **Raises** UsageError if there is none."""
         if self._probe is None:
             raise UsageError(f"tool {self.name} has no probe", hint='effect="probed" needs probe=')
         return self._probe.bind(self.arguments.load(args_json, secrets), (idempotency_key, heartbeat), secrets)
 
     @property
     def scripted(self) -> bool:
-        """True if a test has given it another body, see `acted_by`."""
+        """True if a test has replaced the function of the tool, see `acted_by`."""
         return isinstance(self._body, _Script)
 
     def acted_by(self, function: Callable[..., Any]) -> "ToolDef":
-        """Return the same tool with another body, for tests: it takes any of the arguments."""
+        """Return a copy of the tool that runs another function, for tests; this takes any of the tool's arguments."""
         double = copy.copy(self)
         double._body = _Script(function, self.arguments.names, f"the script of tool {self.name}")
         return double
@@ -309,7 +309,7 @@ class _Function:
 
 
 class _Script(_Function):
-    """Body that a test gives in place of the author's."""
+    """Function that a test substitutes for the author's in a tool."""
 
 
 def _reveal(secrets: Secrets, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -328,6 +328,7 @@ async def _revealed(secrets: Secrets, body: Coroutine[Any, Any, Any]) -> Any:
 
 
 def completed(tool: str, outcome: Settled) -> str:
+    """Return the result of a call as JSON. **Raises** CallFailed if it failed, UsageError for other outcomes."""
     if isinstance(outcome, CallCompleted):
         return outcome.result
     if isinstance(outcome, CallFailed):

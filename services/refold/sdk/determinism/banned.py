@@ -40,7 +40,7 @@ FILES: Final = frozenset(
     ("read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "is_file", "is_dir", "rglob")
 )
 PATHS: Final = FILES | {"exists", "glob", "lstat", "open", "stat", "touch", "unlink"}
-"""Methods of paths. A receiver of one of `FILES` is a path; of another, if the code makes paths."""
+"""Banned methods of paths: those in `FILES` on any object, the others in functions that name a path class."""
 
 _OBJECTS_BY_HINT: Final[dict[str, tuple[Any, ...]]] = {
     CHANCE: (uuid.uuid1, uuid.uuid4, os.urandom),
@@ -64,6 +64,7 @@ _CLOCKS: Final = frozenset({"now", "utcnow", "today"})
 
 
 def hint_for_module(name: str) -> str | None:
+    """Replacement for a module that is banned, or lies in a banned package; None if it is allowed."""
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -84,10 +85,10 @@ def hint_for(symbol: Any, *, called: bool) -> str | None:
     owner = getattr(symbol, "__self__", None)
     if isinstance(owner, type):
         return TIME if issubclass(owner, date) and symbol.__name__ in _CLOCKS else None
-    return _hint_for_home(symbol, owner) if callable(symbol) else None
+    return _hint_for_defining_module(symbol, owner) if callable(symbol) else None
 
 
-def _hint_for_home(symbol: Any, owner: Any) -> str | None:
+def _hint_for_defining_module(symbol: Any, owner: Any) -> str | None:
     home = getattr(symbol, "__module__", None) or type(owner).__module__
     return hint_for_module(home) if isinstance(home, str) else None
 

@@ -22,7 +22,9 @@ _NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_CLASSDEREF
 
 
 @dataclass(slots=True)
-class _Load:
+class _LoadedObject:
+    """Object that an agent's bytecode loads, by its dotted `path` in the code; `called` if the code calls it."""
+
     path: str
     symbol: Any
     line: int
@@ -30,7 +32,7 @@ class _Load:
 
 
 def mark_tool(function: FunctionType) -> None:
-    # Agents only name a tool, so its body is not scanned.
+    """Mark the function of a tool: agents only name it, so the scan leaves out its body."""
     setattr(function, _MARK, True)
 
 
@@ -67,7 +69,7 @@ def attributes_of(function: FunctionType, names: Collection[str]) -> Iterator[st
         before = name if op.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
 
 
-def _refuse_banned(load: _Load, where: FunctionType, subject: str) -> None:
+def _refuse_banned(load: _LoadedObject, where: FunctionType, subject: str) -> None:
     place = f"{where.__qualname__}, line {load.line}"
     if hasattr(load.symbol, _MARK):
         if load.called:
@@ -83,14 +85,14 @@ def _refuse_banned(load: _Load, where: FunctionType, subject: str) -> None:
 _NULL_BEFORE, _NULL_BEHIND = ("PUSH_NULL", None) if sys.version_info < (3, 13) else (None, "PUSH_NULL")
 
 
-def _loads_in(function: FunctionType) -> Iterator[_Load]:
+def _loads_in(function: FunctionType) -> Iterator[_LoadedObject]:
     for code in codes_of(function.__code__):
         yield from _loads_in_code(function, code)
 
 
-def _loads_in_code(function: FunctionType, code: CodeType) -> Iterator[_Load]:
+def _loads_in_code(function: FunctionType, code: CodeType) -> Iterator[_LoadedObject]:
     scope = _Scope(function)
-    load: _Load | None = None
+    load: _LoadedObject | None = None
     before = holder = ""
     methods = _path_methods(function, code)
     for op, name, arg, line in _instructions(code):
@@ -111,10 +113,10 @@ def _loads_in_code(function: FunctionType, code: CodeType) -> Iterator[_Load]:
         yield load
 
 
-def _path_method(op: str, name: str, line: int, methods: frozenset[str], *, holder: str) -> Iterator[_Load]:
+def _path_method(op: str, name: str, line: int, methods: frozenset[str], *, holder: str) -> Iterator[_LoadedObject]:
     # Methods of a workspace of pydantic-ai are recorded calls.
     if op in _ATTRIBUTE and name in methods and holder != "workspace":
-        yield _Load(name, getattr(Path, name), line, called=True)
+        yield _LoadedObject(name, getattr(Path, name), line, called=True)
 
 
 def _path_methods(function: FunctionType, code: CodeType) -> frozenset[str]:
@@ -153,16 +155,16 @@ class _Scope:
         self._module: Any = _NOTHING
         self._fresh: Any = _NOTHING
 
-    def load(self, op: str, name: str, line: int, *, called: bool) -> _Load | None:
+    def load(self, op: str, name: str, line: int, *, called: bool) -> _LoadedObject | None:
         if op == "LOAD_FAST":
             symbol = self._locals.get(name, _NOTHING)
         elif op in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
             symbol = self._locals.get(name, self._closure.get(name, _NOTHING))
         else:
             symbol = self._globals.get(name, getattr(builtins, name, _NOTHING))
-        return None if symbol is _NOTHING else _Load(name, symbol, line, called)
+        return None if symbol is _NOTHING else _LoadedObject(name, symbol, line, called)
 
-    def follow_attribute(self, load: _Load, name: str, *, called: bool) -> bool:
+    def follow_attribute(self, load: _LoadedObject, name: str, *, called: bool) -> bool:
         # An attribute of other objects might run code.
         if not isinstance(load.symbol, ModuleType | type):
             return False
@@ -172,18 +174,18 @@ class _Scope:
         load.path, load.symbol, load.called = f"{load.path}.{name}", symbol, load.called or called
         return True
 
-    def note_binding(self, op: str, name: str, line: int, load: _Load | None) -> Iterator[_Load]:
+    def note_binding(self, op: str, name: str, line: int, load: _LoadedObject | None) -> Iterator[_LoadedObject]:
         if op == "IMPORT_NAME":
             # Without importing: only loaded modules can be scanned.
             self._module = self._fresh = sys.modules.get(name, _NOTHING)
             if self._module is _NOTHING and hint_for_module(name):
-                yield _Load(name, ModuleType(name), line)
+                yield _LoadedObject(name, ModuleType(name), line)
         elif op == "IMPORT_FROM" and self._module is not _NOTHING:
             self._fresh = getattr(self._module, name, _NOTHING)
         elif op.startswith("STORE_"):
-            self._store(name, load.symbol if load else _NOTHING)
+            self._bind_local(name, load.symbol if load else _NOTHING)
 
-    def _store(self, name: str, loaded: Any) -> None:
+    def _bind_local(self, name: str, loaded: Any) -> None:
         symbol = loaded if self._fresh is _NOTHING else self._fresh
         if symbol is not _NOTHING:
             self._locals[name] = symbol

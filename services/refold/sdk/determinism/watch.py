@@ -18,7 +18,7 @@ _THREAD = _Thread()
 _INSTALLED = threading.Event()
 
 
-class _Switched(AbstractContextManager[None]):  # a generator would cost each step a microsecond more
+class _WatchSwitch(AbstractContextManager[None]):  # a generator would cost each step a microsecond more
     __slots__ = ("_before", "_value")
 
     def __init__(self, value: bool) -> None:
@@ -37,12 +37,12 @@ def watching() -> AbstractContextManager[None]:
         _INSTALLED.set()
         # Python cannot remove a hook: it stays, at less than a microsecond per reported event of any thread.
         sys.addaudithook(_refuse_effect)
-    return _Switched(True)
+    return _WatchSwitch(True)
 
 
 def unwatched() -> AbstractContextManager[None]:
     """Allow effects of the context itself, such as log lines, inside `watching`."""
-    return _Switched(False)
+    return _WatchSwitch(False)
 
 
 def _refuse_effect(event: str, args: tuple[Any, ...], thread: _Thread = _THREAD) -> None:
