@@ -124,7 +124,7 @@ def _check_ordinary(name: str, status: os.stat_result) -> None:
 
 
 class MissingError(TerminalError):
-    """There is no such file."""
+    """Error for a path at which there is no file or folder."""
 
 
 def _refusal(name: str, error: OSError) -> TerminalError:

@@ -75,7 +75,7 @@ class ServerLink:
         """Send a call and return the answer. **Raises** NotDone and TerminalError if nothing was sent."""
         client, listing = await self._connect_and_list()
         self._refuse_changed(outgoing, next((tool for tool in listing["tools"] if tool["name"] == outgoing.tool), None))
-        request, guard = _request(outgoing), self._guard
+        request, guard = _protocol_request(outgoing), self._guard
         # A call that is lost once it was sent may be a question to people: nothing is sent on a lost connection.
         if guard.over.is_set():
             raise NotDone(f"{self._name} was lost before the call was sent")
@@ -200,7 +200,7 @@ class ServerLink:
         return [self._hide(item) for item in value] if isinstance(value, list) else value
 
 
-def _request(outgoing: OutgoingCall) -> types.CallToolRequest:
+def _protocol_request(outgoing: OutgoingCall) -> types.CallToolRequest:
     meta = {KEY_IN_META: outgoing.key}
     params: dict[str, Any] = {"name": outgoing.tool, "arguments": outgoing.arguments, "_meta": meta}
     if outgoing.answers is not None:

@@ -245,7 +245,7 @@ class RemoteTool:
             if unanswerable := _unanswerable(result):
                 return _failure(f"{self.server.name} asks for {unanswerable}, which nobody gives it")
             if result["asks"]:
-                fields["answers"] = await self._answers(result["asks"])
+                fields["answers"] = await self._people_answers(result["asks"])
             else:
                 fields.pop("answers", None)
                 # A timer of the run, as each sleep of an agent: it outlives the process.
@@ -258,11 +258,11 @@ class RemoteTool:
         call = replace(call, effect=self.effect, read=self.declared.read_plain, means=None)
         return cast(dict[str, Any], await loop.step(call))
 
-    async def _answers(self, questions: Mapping[str, Any]) -> dict[str, Any]:
-        answers = await asyncio.gather(*(self._answer(questions[key]["params"]) for key in sorted(questions)))
+    async def _people_answers(self, questions: Mapping[str, Any]) -> dict[str, Any]:
+        answers = await asyncio.gather(*(self._people_answer(questions[key]["params"]) for key in sorted(questions)))
         return dict(zip(sorted(questions), answers, strict=True))
 
-    async def _answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _people_answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
         text, form = params.get("message", ""), params.get("requestedSchema") or {}
         try:
             content = await self.ctx.call(self.server.questions, tool=self.name, message=text, form=form)

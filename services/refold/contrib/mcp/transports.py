@@ -84,6 +84,7 @@ class Guard:
             self._unanswered -= 1
 
     def declare_forms(self, request: JSONRPCRequest) -> None:
+        """Add forms to the client capabilities of a request, if any: only the stateless protocol has them there."""
         meta = (request.params or {}).get("_meta") or {}
         if (able := meta.get(CLIENT_CAPABILITIES_META_KEY)) is not None:
             # The package declares only its callbacks, and a callback would hold a call open while people think.
@@ -92,7 +93,7 @@ class Guard:
 
 
 class _GuardedStream:
-    """Stream whose messages a guard counts."""
+    """Base of the guarded streams in both directions of a connection, which count their messages in `guard`."""
 
     def __init__(self, guard: Guard, inner: Any) -> None:
         self._guard, self._inner = guard, inner
@@ -155,6 +156,7 @@ class Web:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[TransportStreams]:
+        """Open the server over HTTP as two message streams, closed at the end."""
         bounded = _Bounded(self._most)
         timeout = httpx2.Timeout(REACH_S, read=None)
         async with (
@@ -222,6 +224,7 @@ class Pipes:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[TransportStreams]:
+        """Start the server's process, and yield streams of its messages; at the end, terminate it."""
         process = await self._start()
         replies, reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writes, requests = anyio.create_memory_object_stream[SessionMessage](0)

@@ -49,7 +49,7 @@ class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
             return None
         approvals = {call.tool_call_id: tools.ToolApproved() for call in requests.approvals}
         results = requests.build_results(approvals=approvals)
-        if requests.calls and not _handled_elsewhere(ctx):
+        if requests.calls and not _other_capability_handles(ctx):
             pending = [_request_result(context, ctx, call, requests) for call in requests.calls]
             for call, answer in zip(requests.calls, await asyncio.gather(*pending), strict=True):
                 results.calls[call.tool_call_id] = answer
@@ -64,6 +64,7 @@ class RefoldApprovals(AbstractCapability[tools.AgentDepsT]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
+        """Run a tool; refusals become `ToolDenied`. **Raises** UsageError for approved calls in the planner."""
         if current() is not None and ctx.tool_call_approved and (tool_def.metadata or {}).get(WORD) is False:
             hint = f"leave {WORD!r}: False out, so that it is a call"
             raise UsageError(f"nobody can be asked about {call.tool_name}, which runs in the planner", hint=hint)
@@ -110,6 +111,7 @@ def _is_edited(decision: Decision) -> bool:
 async def _request_result(
     context: Context, ctx: tools.RunContext[Any], call: ToolCallPart, requests: tools.DeferredToolRequests
 ) -> Any | ToolFailed:
+    """Request a deferred call's result from people; ToolFailed if they refuse or give none."""
     agent = next(leaf.name for leaf in _capabilities_of(ctx) if isinstance(leaf, BaseDurabilityCapability))
     tool = context.find(question_tool_name(agent, requests.kind(call.tool_call_id)))
     fields = {"tool": call.tool_name, "args": call.args_as_dict()}
@@ -124,7 +126,7 @@ async def _request_result(
         return ToolFailed(_refusal_text(failed))
 
 
-def _handled_elsewhere(ctx: tools.RunContext[Any]) -> bool:
+def _other_capability_handles(ctx: tools.RunContext[Any]) -> bool:
     usual = (AbstractCapability.handle_deferred_tool_calls, RefoldApprovals.handle_deferred_tool_calls)
     return any(type(leaf).handle_deferred_tool_calls not in usual for leaf in _capabilities_of(ctx))
 
@@ -171,6 +173,7 @@ def required_by(toolset: toolsets.AbstractToolset[Any], owner: str) -> dict[int,
 
 
 def _check_askable(leaf: toolsets.AbstractToolset[Any], above: list[tuple[Required, bool]], owner: str) -> None:
+    """Refuse conditions `above` a toolset that executors cannot check for its tools. **Raises** UsageError."""
     if above and _runs_in_planner(leaf):
         hint = 'say it of the tool: approval="required", or MCPServer(required=...)'
         raise UsageError(f"approval_required() of {owner} is around tools that no executor asks about", hint=hint)

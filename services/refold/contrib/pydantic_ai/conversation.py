@@ -111,7 +111,7 @@ class Conversations:
             defined = json_digest(fields["parameters"])
         fields["digest"] = whole_digest(digests[-1], params.model_id, run, settings, defined)
         if base is not None:
-            fields |= {ON: base.step, OF_RUN: _difference(run, base.run)}
+            fields |= {ON: base.step, OF_RUN: _changed_fields(run, base.run)}
         earlier = (getattr(message, "instructions", None) for message in reversed(params.messages))
         instructions = next(filter(None, earlier), None)
 
@@ -142,13 +142,13 @@ class Conversations:
         """Digests of all beginnings of a conversation. `fresh` gets the data of new messages."""
         earlier, earlier_digests = self._cached.get(run, ((), ()))
         # Nearly always the messages of the run's last request are unchanged.
-        if not _begins_with(messages, earlier):
+        if not _begins_unchanged(messages, earlier):
             earlier, earlier_digests = (), ()
         cached, digests = [*earlier], [*earlier_digests]
         digest = digests[-1] if digests else b""
         for message in messages[len(cached) :]:
             row = self._messages.get(id(message))
-            if row is None or not _begins_with([message], [row]):
+            if row is None or not _begins_unchanged([message], [row]):
                 wire = fresh[id(message)] = dump_message(message)
                 row = self._messages[id(message)] = _CachedMessage(message, _objects_of([message]), json_digest(wire))
             digest = chained(digest, row.digest)
@@ -160,12 +160,13 @@ class Conversations:
     def _shortened(
         self, messages: list[ModelMessage], base: _Request | None, fresh: dict[int, Wire]
     ) -> tuple[list[Wire], set[int]]:
+        """Messages as JSON data, steps in place of recorded answers and long results; steps of those results."""
         wires, named = list[Wire](), set[int]()
         instructions = base.instructions if base else None
         for message in messages:
             wire = fresh.get(id(message)) or dump_message(message)
             if base is not None and isinstance(message, ModelResponse) and wire["parts"] == base.response["parts"]:
-                other = _difference(wire, base.response)
+                other = _changed_fields(wire, base.response)
                 wires.append({SAID_BY: base.step, "with": other} if other else {SAID_BY: base.step})
                 continue
             if instructions is not None and wire.get("instructions") == instructions:
@@ -198,14 +199,14 @@ def dump_message(message: ModelMessage) -> Wire:
     return without_drawn(_MESSAGE.dump_python(message, mode="json"))
 
 
-def _difference(new: Wire, old: Wire) -> Wire:
+def _changed_fields(new: Wire, old: Wire) -> Wire:
     changed = {name: value for name, value in new.items() if name not in old or old[name] != value}
     if gone := sorted(old.keys() - new.keys()):
         changed[GONE] = gone
     return changed
 
 
-def _begins_with(messages: list[ModelMessage], cached: Sequence[_CachedMessage]) -> bool:
+def _begins_unchanged(messages: list[ModelMessage], cached: Sequence[_CachedMessage]) -> bool:
     first, before = messages[: len(cached)], [row.made_of for row in cached]
     made_of = _objects_of(first)
     same = len(made_of) == sum(map(len, before)) and all(map(is_, made_of, chain.from_iterable(before)))
@@ -250,6 +251,7 @@ class Models:
     cheaper: str = ""
 
     def identity(self, model_id: str | None) -> str:
+        """Id of a model, with a digest of any settings; an executor whose own one differs refuses the request."""
         model = self.models.get(model_id or "default")
         if model is None:
             return model_id or self.usual() or ""

@@ -170,6 +170,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         }
 
     def operation_tools(self) -> Iterator[OperationTool]:
+        """Tools to register in the app: units, functions, questions, external calls and tokens of waits."""
         backend = self.get_durable_operation_backend()
         yield from backend.tools.values()
         answered: CallOptions = {"effect": "pure", "approval": "required"}
@@ -185,9 +186,10 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
     def _function_tool(
         self, backend: RefoldBackend, toolset: str, name: str, tool: Tool[Any]
     ) -> Iterator[OperationTool]:
+        """Tools of a function and its validator; none if it runs in the planner. **Raises** UsageError if unfit."""
         subject = f"tool {name} of agent {self.name}"
         unit = durable.ToolsetCallToolId("function", toolset_id=toolset)
-        metadata = _metadata_of(cast(AbstractAgent[Any, Any], self._agent), tool)
+        metadata = _effective_metadata(cast(AbstractAgent[Any, Any], self._agent), tool)
         options = self._options_of(unit, metadata, subject, approval=tool.requires_approval)
         if options is False:
             if not tool.function_schema.is_async:
@@ -205,6 +207,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
         yield OperationTool(called, handler, options, function=body, text=tool.description or "", schema=schema)
 
     def _bind_models(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
+        """Register the models of `ModelFallback` capabilities as well, so that requests can name them."""
         super()._bind_models(agent)
         for capability in leaf_capabilities(agent.root_capability):
             for model in capability.models if isinstance(capability, ModelFallback) else ():
@@ -288,7 +291,7 @@ class RefoldDurability(durable.BaseDurabilityCapability[AgentDepsT]):
 
 
 class RefoldWaiter(durable.ExternalEventWaiter):
-    """Waits of a run. Two of one name have tokens of their own, in order of their beginning."""
+    """Waits for external events, as callbacks. Two of one name get different tokens, in order of their beginning."""
 
     def __init__(self, context: Context, contexts: ContextCodec) -> None:
         self._context, self._contexts = context, contexts
@@ -327,8 +330,8 @@ class RefoldWaiter(durable.ExternalEventWaiter):
 def _token_tools(
     contexts: ContextCodec, leaves: list[AbstractCapability[Any]], options: CallOptions
 ) -> Iterator[OperationTool]:
+    """Tools of `RequestInput` capabilities: each hands the token of a wait to a receiver, and may run twice."""
     for leaf in leaves:
-        # They may run twice, as `RequestInput` documents.
         if isinstance(leaf, RequestInput):
             handler, call_options = partial(_hand_out, contexts, leaf), with_own_options(options, _HANDS_OUT)
             function = leaf.ask if isinstance(leaf.ask, FunctionType) else None
@@ -340,12 +343,13 @@ def _token_tool_name(agent: str, capability: RequestInput[Any]) -> str:
 
 
 async def _hand_out(contexts: ContextCodec, capability: RequestInput[Any], arguments: Wire, before: Before) -> Any:
+    """Call of `ask` of a `RequestInput` in an executor, with pending requests and the token of the wait."""
     requests = _REQUESTS.validate_python(arguments["requests"])
     return await capability._ask(contexts.load(arguments[OF_RUN]), requests, arguments["token"])
 
 
 def _token_function(ask: AskFunction) -> Any:
-    """Function that hands out the token of a wait."""
+    """Function of a wait that hands its token to a receiver. **Raises** UsageError for other callables."""
     inner = inspect.getclosurevars(ask).nonlocals.get("ask", ask)
     if isinstance(inner, partial) and isinstance(getattr(inner.func, "__self__", None), RequestInput):
         return inner
@@ -370,7 +374,7 @@ def _demands_approval(definition: ToolDefinition) -> bool:
     return isinstance(own, Mapping) and own.get("approval") == "required"
 
 
-def _metadata_of(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
+def _effective_metadata(agent: AbstractAgent[Any, Any], tool: Tool[Any]) -> dict[str, Any]:
     metadata = dict(tool.metadata or {})
     for capability in leaf_capabilities(agent.root_capability):
         if isinstance(capability, SetToolMetadata):
@@ -395,7 +399,7 @@ def _live_handler(handler: EventStreamHandler[Any] | None) -> EventStreamHandler
 
 
 async def _streamed_live(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """Pass events on, and send texts to live readers."""
+    """Pass a model's stream events on, and send their texts and tool calls to live readers of the run."""
     attempt = current_attempt()
     async for event in events:
         if attempt is not None and (part := _stream_part(event)) is not None:
@@ -404,6 +408,7 @@ async def _streamed_live(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
 
 
 def _stream_part(event: Any) -> tuple[str, dict[str, Any]] | None:
+    """Kind and data of a model's stream event for live readers; None without text, thinking or a tool call."""
     if isinstance(event, messages.PartStartEvent):
         part: Any = event.part
     elif isinstance(event, messages.PartDeltaEvent):

@@ -96,12 +96,12 @@ def _bind_durability(
     try:
         bound = RefoldDurability.from_agent(agent)
         called = name or (bound or durability or agent).name or agent.name or ""
-        return called, bound or _attached_durability(agent, durability or RefoldDurability(), called, version)
+        return called, bound or _attach_durability(agent, durability or RefoldDurability(), called, version)
     except UserError as error:
         raise UsageError(f"agent {name or agent.name} cannot be durable: {error}") from None
 
 
-def _attached_durability(
+def _attach_durability(
     agent: Agent[Any, Any], durability: RefoldDurability[Any], called: str, version: str
 ) -> RefoldDurability[Any]:
     durability = copy.copy(durability)
@@ -115,9 +115,10 @@ def _attached_durability(
 
 
 class ThinkingAgent(AgentDef):
-    """An agent of pydantic-ai. Its code is the functions that run in the planner: prompts, validators."""
+    """An agent of pydantic-ai in an app. Its code is the functions that run in the planner: prompts, validators."""
 
     def __init__(self, agent: Agent[Any, Any], body: FunctionType, definition: dict[str, str], **options: Any) -> None:
+        """`body` is the loop of a run; `definition` identifies model, settings, prompt and tools in `code`."""
         self.agent = agent
         super().__init__(body, **options)
         self.definition = definition

@@ -76,13 +76,12 @@ _CALL: ContextVar[str] = ContextVar("idempotency_key", default="")
 
 
 def idempotency_key() -> str:
-    """Return the key of the current call, the same in all its attempts, by which receivers deduplicate. Outside a run
-    it is another one each time."""
+    """Return the key of the current call, equal in all attempts, for deduplication; outside a run a new one."""
     return _CALL.get() or uuid4().hex
 
 
 class OperationTool(ToolDef):
-    """A unit of pydantic-ai, as a model request or a function's call, as a tool. `function` is its author's, if any."""
+    """Tool that runs a unit of pydantic-ai, such as a model request, by a handler. `function`: its author's, if any."""
 
     pattern = re.compile(r"[^\s/@\x00-\x1f]{1,255}\Z")
 
@@ -149,6 +148,7 @@ class OperationTool(ToolDef):
 
 
 def _reaches_idempotency_key(function: FunctionType) -> bool:
+    """True if a function, or a helper that it uses from its module, refers to `idempotency_key`."""
     ahead: list[Any] = [function]
     for reached in ahead:
         names = set(chain.from_iterable((*code.co_names, *code.co_freevars) for code in codes_of(reached.__code__)))
@@ -161,9 +161,10 @@ def _reaches_idempotency_key(function: FunctionType) -> bool:
 
 
 class UnitArguments:
-    """Arguments of a unit. An edit cannot change the run's own part."""
+    """Arguments of a unit's tool, checked by a schema except names with `$`: the run's, which no edit changes."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
+        """`name` of the tool, for errors; JSON `schema` of the arguments."""
         self._owner, self._schema = f"tool {name}", canonical.dumps(schema)
         self.names = tuple(schema.get("properties", ()))
 
@@ -212,9 +213,10 @@ class ListedCall(Call):
 
 
 class ListedTools:
-    """Source of tools of one toolset, whose names only executors list."""
+    """Tools of one toolset that only executors can list (MCP, dynamic), each made when its name is first looked up."""
 
     def __init__(self, unit: str, handler: FunctionHandler, options: CallOptions) -> None:
+        """`unit` precedes the tools' names, `UNIT:FUNCTION`; `handler` runs any function of the toolset."""
         self.prefix = f"{unit}:"
         self._handler, self._options = handler, options
         self._tool = lru_cache(MOST_KNOWN)(self._make_tool)
@@ -265,6 +267,7 @@ class RefoldBoundOperation(durable.BoundDurableOperation[Any, Wire, Any]):
         return unit.result_codec.load(output)
 
     async def _request_call(self, tool: ToolDef, params: Any, so_far: Conversations) -> tuple[int, Any]:
+        """Request a unit's call; return its step and result. **Raises** ModelRetry for a tool's unfit arguments."""
         unit = self._operation
         metered = isinstance(unit.operation_id, _METERED)
         if metered and so_far.cheaper:
@@ -314,10 +317,11 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
     def register(
         self, operation: durable.DurableOperation[Any, Any, Any], *, name: str, config: CallOptions
     ) -> tuple[durable.BoundDurableOperation[Any, Any, Any], Sequence[Callable[..., object]]]:
+        """Add a unit's handler for executors; return the planner's callable, which requests the unit's call."""
         unit, transport = operation.operation_id, operation.parameter_transport
 
         async def handle(arguments: Wire, before: Before) -> Any:
-            sent = _without_claim(arguments)
+            sent = _without_approval_claim(arguments)
             if isinstance(unit, _METERED):
                 identity, own = sent.pop(IDENTITY, ""), self.models.identity(sent["model"])
                 if identity != own:  # a run goes on with the model that it began with
@@ -326,7 +330,7 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
             return await act(sent, transport.load(sent, runtime=before))
 
         async def handle_function(name: str, arguments: Wire, before: Before) -> Any:
-            sent = _without_claim(arguments)
+            sent = _without_approval_claim(arguments)
             params = await cast(FunctionTransport[Any], transport).load_for(name, sent)
             try:
                 return await act(sent, params)
@@ -362,5 +366,5 @@ class RefoldBackend(durable.RegisteredOperationBackend[CallOptions]):
         return RefoldBoundOperation(operation, self.namer, self.models), [handle]
 
 
-def _without_claim(arguments: Wire) -> Wire:
+def _without_approval_claim(arguments: Wire) -> Wire:
     return {name: value for name, value in arguments.items() if name != CLAIM}

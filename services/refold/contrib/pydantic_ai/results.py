@@ -40,7 +40,7 @@ _MOST = 3_000
 def as_recorded(operation: DurableOperationId, dumped: Any, spent: RunUsage | None, model: str) -> Any:
     """Recorded result of a call: a unit's output with the usage of models in it."""
     if isinstance(operation, ModelRequestId | ModelCompactMessagesId):
-        return {"response": _writable(_without_empty_fields(dumped)), USAGE: _usage_of(dumped, model)}
+        return {"response": _writable(_without_empty_fields(dumped)), USAGE: _billed_usage(dumped, model)}
     if not isinstance(operation, ToolsetCallToolId):
         return dumped
     if spent is not None and spent.has_values():
@@ -104,7 +104,7 @@ def _is_wrapped(result: Any) -> bool:
     return isinstance(result, dict) and UNIT in result
 
 
-def _usage_of(response: dict[str, Any], requested: str) -> dict[str, Any]:
+def _billed_usage(response: dict[str, Any], requested: str) -> dict[str, Any]:
     usage, provider = response.get("usage") or {}, response.get("provider_name")
     # Prices know `provider:name`. Without a provider, as of a FunctionModel, they know the model that was reserved.
     model = f"{provider}:{response.get('model_name') or ''}" if provider else requested

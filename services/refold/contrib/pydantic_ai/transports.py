@@ -258,6 +258,7 @@ class RefoldTransports(durable.ParameterTransports):
         return with_run(params.tool_args, context)
 
     def _load_call(self, name: str, wire: Wire) -> tuple[dict[str, Any], RunContext[Any]]:
+        """Arguments and context of a call of `name`. **Raises** TerminalError if its context selects a function."""
         context = dict(wire.get(OF_RUN) or {})
         if foreign := _SELECTING & context.keys():
             raise TerminalError(f"$run holds {', '.join(sorted(foreign))}", code=UNAUTHORISED)
@@ -304,6 +305,7 @@ def _parameters_as_json(parameters: ModelRequestParameters) -> Wire:
 
 
 def _forget_options(tool: Wire) -> Wire:
+    """Remove Refold's call options from a tool's definition, in place: they are no part of a model's request."""
     if metadata := tool.get("metadata"):
         metadata.pop(WORD, None)
         tool["metadata"] = metadata or None
