@@ -40,6 +40,7 @@ class CatalogReader:
         return [n for n, partition in enumerate(self.partitions) if partition.entries != newest or partition.closed]
 
     def without(self, entry: CatalogEntry) -> list[int]:
+        """Partitions that lack this entry, or have another of its name."""
         return [n for n, partition in enumerate(self.partitions) if partition.entries.get(entry.name) != entry]
 
     @property
@@ -49,7 +50,7 @@ class CatalogReader:
 
     @property
     def closed(self) -> set[str]:
-        """Names whose value in some partition is unreadable."""
+        """Names whose latest entry in some partition is unreadable."""
         return set().union(*(partition.closed for partition in self.partitions))
 
 

@@ -78,6 +78,7 @@ class Platform:
         return self._matching_pools("idle", pools, without_executor)
 
     def _matching_pools(self, kind: str, pools: Collection[str], match: Callable[[list[str]], set[str]]) -> set[str]:
+        """Pools that `match` selects, cached by `kind` for `POOL_KNOWN_S`; a query that fails selects none."""
         now, cache = time.monotonic(), self._pool_matches
         if stale := [pool for pool in pools if now - cache.get((kind, pool), (-math.inf, False))[0] > POOL_KNOWN_S]:
             # Before Kafka answers: other requests do not ask meanwhile.

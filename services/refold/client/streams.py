@@ -63,6 +63,7 @@ class Vouched:
         self._bytes: dict[str, int] = defaultdict(int)
 
     def read(self, record: Record) -> list[StreamPart]:
+        """Parts that a record releases: its own if its call is known, or those that waited for calls of an entry."""
         run = self.run.state.run_id
         if record.topic == RUN_LOG:
             return self._take_entry(record) if run_named(record) == run.encode() else []

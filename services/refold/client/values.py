@@ -50,8 +50,7 @@ def in_full(data: Any, run: RunId, blobs: Blobs, step: int = 0) -> Any:
 
 
 def texts_of(run: RunId, store: Callable[[], Blobs | None]) -> Callable[[str], str]:
-    """Loader of a run's texts, inline or from `store`. **Raises** BlobError, also beyond `MOST_LOADED`;
-    UnreachableError."""
+    """Loader of a run's texts, inline or stored. **Raises** UnreachableError; BlobError, also beyond `MOST_LOADED`."""
     left = MOST_LOADED
 
     def text_of(text: str) -> str:

@@ -66,6 +66,7 @@ class Verified:
         self.violations.append(Violation(kind, run, message))
 
     def settle(self, fold: LogFold, facts: "_Facts") -> None:
+        """Complete the result at the end of the log: runs with a gap or two histories, and runs not ended for good."""
         for run, reason in fold.settle().items():
             self.add("beginning" if reason == GAP else "forked", run, reason)
         self.frozen = {str(run): reason for run, reason in fold.frozen.items()}
@@ -77,6 +78,7 @@ class Verified:
         self.runs = dict(Counter([*(end.status for end in facts.ends.values()), *live]))
 
     def note(self, state: RunState, facts: "_Facts") -> None:
+        """Record the digest of a run, and, as facts, its pools and the outcome that `run-completed` should have."""
         self.digests[state.run_id] = state.digest()
         facts.pools.update(state.called_pools())
         facts.ends.pop(state.run_id, None)
@@ -185,6 +187,7 @@ class _Ended(NamedTuple):
 
     @classmethod
     def of(cls, outcome: RunOutcome) -> Self:
+        """Short form of an outcome, for comparison: equal for equal outcomes, in any order of labels."""
         content = codec.encode(replace(outcome, labels=dict(sorted(outcome.labels.items()))))
         return cls(outcome.status, outcome.seq, blake2b(content, digest_size=16).digest())
 
@@ -208,6 +211,7 @@ class _Facts:
     skipped: set[RunId] = field(default_factory=set)
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
+        """Compare a run's status by its events alone with that of the fold; skip runs with entries out of order."""
         run = entry.run_id
         head, status = self.statuses.get(run, (b"", "pending"))
         if run in self.skipped or entry.prev != head:

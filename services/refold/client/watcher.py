@@ -44,13 +44,14 @@ class Watch(Generic[_T]):
         self._reset_fold()
 
     def hear(self, record: Record) -> None:
-        """Apply a log record of the awaited run; keep it while earlier ones may come."""
+        """Fold a new record of the run if no earlier ones are missing; buffer it while `catch_up` is still to come."""
         if self.look_back_at:
             self._buffered.append(record)
         if self.whole:
             self.current.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
+        """Fold the run anew, from its `history` up to offset `end` and the records buffered since."""
         later, self._buffered = [record for record in self._buffered if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
         self._reset_fold()
@@ -58,6 +59,7 @@ class Watch(Generic[_T]):
             self.hear(record)
 
     def judge(self) -> None:
+        """Resolve the wait if its judge has an answer, or raises an error, for the run as folded so far."""
         if not self.whole or self.answer.done():
             return
         try:
@@ -113,7 +115,7 @@ class Watcher:
         return watch
 
     def sent(self, watch: Watch[_T], position: Cause) -> None:
-        """Note the position of an input: its dead letter refuses the wait."""
+        """Link a wait to the position of its input, so that the input's dead letter, read or to come, refuses it."""
         with self._lock:
             # The letter may be read before the acknowledgement of its input.
             if position in self._refused:
@@ -198,6 +200,7 @@ class Watcher:
                 watch.refuse(refused)
 
     def _note_beginning(self, watch: Watch[object]) -> None:
+        """Cache the offset of a run's first entry, so that later reads of its past begin there."""
         if watch.whole and watch.current.records and watch.run not in self._first:
             # Void records before it do not change which later ones count.
             self._first[watch.run] = min(judged.record.offset for judged in watch.current.records)

@@ -86,8 +86,7 @@ class Approvals:
         return index
 
     def get(self, approval_id: str) -> Approval:
-        """Read one approval. **Raises** MalformedError for an invalid id; NotFoundError; ConflictError for a question
-        that no planner can have written."""
+        """Read an approval. **Raises** MalformedError, NotFoundError; ConflictError if no planner can have asked it."""
         index = self.read(self.home_of(approval_id))
         if (approval := index.find(approval_id)) is not None:
             return approval
@@ -178,7 +177,7 @@ class Approvals:
         return self.read(self.home_of(approval_id)).cast(approval_id, vote)
 
     def asked(self, approval_id: str, timeout_s: float) -> None:
-        """Wait until a question of the run log reaches its topic."""
+        """Wait until a question of the run log reaches its own topic; return after `timeout_s` in any case."""
         begun = time.monotonic()
         for index, _ in self._rounds(self.home_of(approval_id)):
             if index.find(approval_id) or time.monotonic() - begun > timeout_s:
@@ -192,11 +191,13 @@ class Approvals:
         return decision
 
     def _no_revoker(self, grant: Decision, vote: Vote) -> str:
+        """Reason why this voter may not revoke a grant; empty for those whose rights its decision needed."""
         place, behind = self.home_of(vote.approval), decision.behind(grant)
         may = self.read(place).catalogs[place].roles.entitled(behind, vote.actor, vote.roles)
         return "" if may else f"the vote would be void: {vote.actor} is none of {', '.join(behind)}"
 
     def _undecided(self, approval_id: str, action: str) -> Approval:
+        """Read an approval for a vote on it. **Raises** as `get`; ConflictError if it is closed to this action."""
         approval = self.get(approval_id)
         if approval.decision is not None and action not in ("comment", "remind"):
             raise _decided_already(approval_id, approval.decision)
@@ -263,7 +264,7 @@ def names_the_question(name: str) -> bool:
 
 
 def changed(args: str, settings: Mapping[str, str]) -> str:
-    """Replace arguments of a call; invalid JSON is a text. **Raises** MalformedError, UsageError."""
+    """JSON of a call's changed `args`; a value that is no JSON is a text. **Raises** MalformedError, UsageError."""
     values = canonical.parse(args)
     if unknown := sorted(settings.keys() - values.keys()):
         raise UsageError(f"the call has no argument {unknown[0]}", hint=f"it has {', '.join(sorted(values))}")

@@ -19,12 +19,14 @@ from refold.engine.ports.blobs import Blobs
 
 
 class KeptPrefix(NamedTuple):
+    """Beginning of a run that a fork copies: its entries, and the state after them."""
+
     entries: list[Entry]
     state: RunState
 
 
 def prefix_to(run: Run, at: int) -> KeptPrefix:
-    """Entries of a run up to event `at`. **Raises** UsageError, ConflictError."""
+    """Beginning of a run up to event `at`. **Raises** UsageError without an entry; ConflictError if it had ended."""
     name = run.state.run_id
     # Of records that came before their predecessor the first judgement says "orphan", although they count now.
     counted = ((record.id, record.entry) for record in run.records if record.entry is not None)
@@ -67,7 +69,7 @@ def repeats(prefix: RunState, whole: RunState) -> list[Done]:
 
 
 def copy_values(prefix: KeptPrefix, fork: RunId, store: Callable[[], Blobs | None]) -> None:
-    """Copy the large values of a kept history. **Raises** BlobError, UnreachableError."""
+    """Copy large values of a kept history to a fork, in the blob store. **Raises** BlobError, UnreachableError."""
     source = prefix.state.run_id
     for (owner, pointer), step in _large_values(source, (event for entry in prefix.entries for event in entry.events)):
         if (blobs := store()) is None:
@@ -86,7 +88,7 @@ def _large_values(run: RunId, events: Iterable[Event]) -> Iterator[tuple[Pointed
 def fork_live(
     prefix: KeptPrefix, name: RunId, actor: str, *, edit: tuple[str, str] | None = None, reason: str = ""
 ) -> OperationRow:
-    """Start a fork; `known` if it exists already."""
+    """Build the start of a fork from a kept history; its outcome is `known` if the fork exists already."""
     source, head = prefix.state.run_id, prefix.state.head
     content: dict[str, Any] = {"source": source, "at": head.seq, "head": head.id.hex(), "reason": reason}
     if edit:

@@ -31,7 +31,7 @@ class Sender(Protocol):
 
 
 class Followed(NamedTuple):
-    """Run during an operation; `judged` is the last read record, None at the end of the log."""
+    """Run as read so far by a wait for an outcome; `judged` is the last read record, None at the end of the log."""
 
     run: Run
     position: Cause
@@ -39,6 +39,7 @@ class Followed(NamedTuple):
 
     @property
     def whole(self) -> bool:
+        """True if the run is read to the end of the log, so that its state is the present one."""
         return self.judged is None
 
     @property

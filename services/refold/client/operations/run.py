@@ -52,7 +52,7 @@ def _shortened(text: str) -> str:
 
 
 class By(NamedTuple):
-    """Actor and reason; `as_operator` even if the actor requested the run. `sign` signs a user's signal."""
+    """Author and reason of an operation; `as_operator` even if the author requested the run. `sign` signs signals."""
 
     actor: str
     reason: str = ""
@@ -114,7 +114,7 @@ def prepared(
 
 
 def start_run(request: RunRequest) -> OperationRow:
-    """Start a run; `known` if it exists with the same agent and input."""
+    """Build the start of a run; its outcome is `known` if the run exists with the same agent and input."""
 
     def judge(look: Followed) -> str | None:
         existing = look.run.state.request
@@ -137,7 +137,7 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
-    """Cancel a run; `known` if it was cancelled before."""
+    """Build the cancellation of a run; its outcome is `known` if the run was cancelled before."""
     if state.status != "cancelled":
         _refuse_an_end(state)
 
@@ -152,7 +152,7 @@ def cancel(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def annotate(state: RunState, note: str, by: By, note_id: str = "") -> OperationRow:
-    """Add a note to a run's history; `known` if it exists. **Raises** MalformedError for an empty or long note."""
+    """Build a note on a run; `known` if the run has it. **Raises** MalformedError for an empty or long note."""
     if not note.strip() or len(note) > REASON_CHARS:
         raise MalformedError(f"a note has 1 to {REASON_CHARS:,} characters", hint="put what is longer elsewhere")
     name = note_id or f"{ANNOTATE}-{secrets.token_hex(6)}"
@@ -168,7 +168,7 @@ def annotate(state: RunState, note: str, by: By, note_id: str = "") -> Operation
 
 
 def hold(state: RunState, kind: str, by: By) -> OperationRow:
-    """Pause or resume a run; `known` if it is so already."""
+    """Build a pause or resume of a run; its outcome is `known` if the run is paused, or goes on, already."""
     _refuse_an_end(state)
     if kind == RESUME and own(state) is None:
         if not state.paused:
@@ -208,7 +208,7 @@ def _result_hint(state: RunState) -> str:
 
 
 def retry_code(run: Run, actor: str) -> OperationRow:
-    """Repeat the code of a stalled run; refused if it stalls again."""
+    """Build the operation that runs the code of a stalled run again; refused if the run stalls again."""
     before = _hold_of_stalled(run)
 
     def judge(look: Followed) -> str | None:
@@ -225,6 +225,7 @@ def retry_code(run: Run, actor: str) -> OperationRow:
 
 
 def fail_stalled(run: Run, by: By) -> OperationRow:
+    """Build the operation that ends a stalled run as failed."""
     _hold_of_stalled(run)
     operation = operated(run.state.run_id, "fail", {"reason": by.reason}, by.actor)
     return OperationRow(operation, lambda look: "accepted" if look.over else None)
@@ -253,7 +254,7 @@ class Changes(NamedTuple):
 
 
 def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
-    """Retry a failed run where it failed, or from a step. **Raises** MalformedError for an edit without a step."""
+    """Build a retry of a failed run, from its end or a step. **Raises** MalformedError for an edit without a step."""
     if state.status != "failed":
         hint = "a failed run goes on where it failed, and a stalled one with code that agrees with its history"
         raise ConflictError(f"run {state.run_id} is {state.status}: there is nothing to retry", hint=hint)
@@ -269,7 +270,7 @@ def redrive(state: RunState, actor: str, changes: Changes) -> OperationRow:
 
 
 class Done(NamedTuple):
-    """Call that was made before, and that a retry or fork may repeat."""
+    """Call, or start of a child, whose effect may have happened, and that a retry or fork may repeat."""
 
     step: int
     tool: str
@@ -277,7 +278,7 @@ class Done(NamedTuple):
 
 
 def left_behind(state: RunState, from_step: int) -> list[Done]:
-    """Calls from a step on that may have had an effect."""
+    """Calls, from a step on, with an effect that may have happened and that a retry or fork would repeat."""
     calls = []
     for step, call in enumerate(state.steps[from_step - 1 :], from_step):
         if not isinstance(call, events.CallProposed) or call.effect == "pure" or not state.retried.counts(step):
@@ -299,7 +300,7 @@ def signal_message(run: str, name: str, data: object, *, signal_id: str = "", ac
 
 
 def signal(state: RunState, message: RunSignal) -> OperationRow:
-    """Send a signal; refused if the run has no room or is over, or another signal has the id."""
+    """Build the sending of a signal; refused if the run has no room or is over, or another signal has the id."""
 
     def refuse(state: RunState) -> None:
         if (other := _signal_with_id(message.signal_id, state)) is not None:
@@ -323,14 +324,14 @@ def signal(state: RunState, message: RunSignal) -> OperationRow:
 
 
 def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:
-    """Result of a callback, or its `failure`. **Raises** MalformedError for an invalid token."""
+    """Build the message of a callback's result, or its `failure`. **Raises** MalformedError for an invalid token."""
     run, signal_id = parse_callback_token(token), f"callback-{secrets.token_hex(6)}"
     text = canonical.dumps(data)
     return RunSignal(run, signal_id, "callback", text, actor, callback=token, failure=failure, key=key)
 
 
 def answer_callback(state: RunState, message: RunSignal) -> OperationRow:
-    """Resolve or fail a callback. **Raises** NotFoundError for an unknown token."""
+    """Build the sending of an answer to a callback. **Raises** NotFoundError for an unknown token."""
     if not (step := step_of(state, message)):
         raise NotFoundError(
             f"run {message.run_id} has no callback with this token",
@@ -412,7 +413,7 @@ class Settlement(NamedTuple):
 def settle_call(
     read: Callable[[str], Run], call: str, settlement: Settlement, actor: str, *, though_asked: bool = False
 ) -> OperationRow:
-    """Settle a call in doubt or on hold, as an operator; `asked` if the policy now requires people. **Raises**
+    """Build an operator's verdict on a call in doubt or on hold; `asked` if the policy now requires people. **Raises**
     MalformedError for an invalid call id, NotFoundError."""
     (name, seq), verdict = parse_call_id(call), settlement.verdict
     state = read(name).state
@@ -457,7 +458,7 @@ def _judge_settlement(look: Followed, step: int, attempt: int, verdict: str) -> 
 
 
 def repair(run: Run, head: str, actor: str) -> OperationRow:
-    """Rewrite the records of a run in order; with a `head`, only the history that ends there is valid."""
+    """Build the rewriting of a run's records in order; with a `head`, only the history that ends there is valid."""
     before, read = len(run.records) + len(run.void), 0
     head_id = EntryId(bytes.fromhex(head)) if head else run.state.head.id
 
@@ -473,7 +474,7 @@ def repair(run: Run, head: str, actor: str) -> OperationRow:
 
 
 def migrate(state: RunState, to: str, actor: str) -> OperationRow:
-    """Move a run to another version of its agent; refused if the run is over."""
+    """Build the move of a run to another version of its agent; refused if the run is over."""
     data = {"from": state.version, "seq": state.versions[-1][0] if state.versions else 0, "to": to}
     operation = operated(state.run_id, "migrate", data, actor)
     return _idempotent(operation, lambda state: spoken(state.version)[0] == to, _refuse_an_end)

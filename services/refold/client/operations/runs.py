@@ -70,8 +70,7 @@ class RunQuery:
         )
 
     def matches(self, run: Run) -> bool:
-        """True if a run of the log fits, is in this state, has failed with this code, and has an entry since then. A
-        held run is `stalled` alone."""
+        """True if a run `fits`, and its state, failure code and last entry match; a held run is `stalled` alone."""
         failure = getattr(run.state.end, "failure", None)
         has_failed = not self.code or (failure is not None and failure.code == self.code)
         return self.fits(run) and has_failed and run.state.at_ms >= self.since_ms and self._in_state(run)
@@ -85,7 +84,7 @@ class RunQuery:
 
 
 def one_state(row: Mapping[str, object], *, stalled: bool) -> str:
-    """State under which people look for a run."""
+    """Single state of a run in lists: `doubt`, else its end or `stalled`, else the first of `STATES`, or the status."""
     status = str(row["status"])
     if status in ENDED or stalled:
         return "doubt" if row["doubt"] else status if status in ENDED else STALLED
@@ -177,7 +176,7 @@ class Runs:
         return Newest(then[-query.limit :], len(then), len(runs))
 
     def _by_request(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
-        """Times of all requests, runs that match, and True if the log has tombstones."""
+        """Select runs by request: request times in ms of all runs, matching runs, and True if there are tombstones."""
         times, meant, forks, buried = dict[RunId, int](), set[RunId](), set[bytes](), False
         for record in self.reader.scan(RUN_LOG):
             buried |= record.value is None
@@ -193,7 +192,7 @@ class Runs:
         return times, meant, buried
 
     def _by_state(self, query: RunQuery) -> tuple[dict[RunId, int], set[RunId], bool]:
-        """As `_by_request`, for a selection by state: runs are folded until they end, then judged and dropped."""
+        """Select runs by state, with results as `_by_request`: each is folded until it ends, judged and dropped."""
         times, meant, runs, again, buried = dict[RunId, int](), set[RunId](), dict[RunId, Run](), set[bytes](), False
 
         def look(run: Run) -> None:

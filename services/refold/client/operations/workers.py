@@ -60,7 +60,7 @@ def workers(settings: KafkaSettings) -> reading.Workers:
         living = [_living(reports.pop((role, pool, by.name), None), role, pool, by, now_ms) for by in state.members]
         gone = [row for row in reports.values() if (row.role, row.pool) == (role, pool)]
         rows += living + gone
-        waiting = _waiting(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
+        waiting = _waiting_since_ms(reader, topic, state, {number: ends.get((topic, number), 0) for number in numbers})
         row = reading.WorkerGroup(
             role=role,
             pool=pool,
@@ -89,7 +89,8 @@ def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[str,
     return lag
 
 
-def _waiting(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mapping[int, int]) -> list[int]:
+def _waiting_since_ms(reader: KafkaLogReader, topic: str, state: GroupState, ends: Mapping[int, int]) -> list[int]:
+    """Append times of requests that a group has not read, one per key; without the right to read, the oldest of all."""
     starts = {number: state.committed.get((topic, number), 0) for number in ends}
     behind = {number: at for number, at in starts.items() if at < ends[number]}
     waiting = dict[bytes | None, int]()

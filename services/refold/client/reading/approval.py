@@ -68,7 +68,7 @@ class Approval:
         return ballot.count(self.request, [*self.live(), vote], self.roles, self.now).void.get(vote)
 
     def judged(self, args: str) -> PartialJudgement | None:
-        """Judgements of its policy on other arguments, without the tool's tags."""
+        """Judgement of the request's policy on other arguments, without the tool's tags; None without a policy."""
         return policy_check.of_request(self.policy, self.request, None, args=args) if self.policy else None
 
     def people(self) -> tuple[str, ...]:
@@ -416,7 +416,7 @@ def said(ruling: Decision) -> str:
 
 
 def word_for(action: str, about: str) -> str:
-    """Text for an action; votes on a doubt have texts of their own."""
+    """Display text of a vote's action or verdict; those about a call in doubt have texts of their own."""
     return CAME.get(action, action) if about == DOUBT else action
 
 

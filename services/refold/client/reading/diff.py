@@ -94,6 +94,7 @@ def _field_changes(left: Data, right: Data) -> Iterator[FieldChange]:
 
 
 def _step_pairs(left: Run, right: Run) -> Iterator[tuple[RunStep | None, RunStep | None]]:
+    """Pairs of steps to compare, in order; None in place of a step that one side lacks."""
     before, after = left.timeline.steps, right.timeline.steps
     if left.state.run_id == right.state.run_id and not (left.forked or right.forked):
         yield from zip_longest(before, after)
@@ -158,6 +159,7 @@ def run_then(run: Run) -> RunThen:
 
 
 def _newest_message(step: RunStep, steps: list[RunStep]) -> str:
+    """Display text of a step's request: the last message of a request to a model, else the arguments, cut."""
     args = json_text(step.args)
     try:
         named = [(part, part.get("$result", 0)) for part in args["messages"][-1]["parts"]]

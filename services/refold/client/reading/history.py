@@ -81,6 +81,7 @@ class Run:
             self.timeline = self.timeline.marked(pools)
 
     def take(self, judged: JudgedRecord, fold: LogFold) -> None:
+        """Add a record that `fold` has judged: update the state and the steps, or list it as void."""
         counts = not judged.void and judged.entry is not None
         (self.records if counts else self.void).append(judged)
         if counts or judged.mended:

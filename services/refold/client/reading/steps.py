@@ -228,7 +228,7 @@ class Timeline:
             self._propose_again(step, self.steps[step - 1].call_id)
 
     def _fork(self, event: events.RunForked, at_ms: int) -> None:
-        """Restart open calls of a fork, which ran in another run, and extend open waits."""
+        """Apply a fork to the copied steps: calls get new keys, open ones start again here, open waits are extended."""
         self.forked = event
         self.pauses = [pause for pause in self.pauses if pause[1].role != PARENT]
         for line in self.steps:

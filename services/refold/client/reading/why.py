@@ -146,7 +146,7 @@ def _call_links(run: Run, step: RunStep, claims: Sequence[ReadRecord]) -> Iterat
 
 
 def _events_of(run: Run, step: RunStep) -> Iterator[tuple[_EventPlace, int, Event]]:
-    """Events of a call in this run, without its bills and copied events."""
+    """Events of a call, each with its place and number, without bills and, but for the proposal, copied ones."""
     for judged in run.records:
         entry = judged.entry
         if entry is None or entry.last_seq < run.state.seqs[step.step - 1]:
@@ -246,6 +246,7 @@ def _cause_elsewhere(find: Find, at: _EventPlace, about: Sequence[Event]) -> tup
 
 
 def _relatives(run: str, about: Sequence[Event]) -> Iterator[str]:
+    """Runs whose entries may have caused these events: parent (may be empty), children that ended or were billed."""
     yield parent_of(run)[0]
     for event in about:
         if isinstance(event, events.ChildCompleted):
@@ -262,7 +263,7 @@ def _entry_at(run: Run, cause: Cause) -> tuple[str, int] | None:
 
 
 def _sender(find: Find, run: str, event: SignalReceived) -> tuple[str, int] | None:
-    # Signal ids can be forged, so the step counts only if that run's log has sent the signal.
+    """Run and event that sent a signal, only if that run's log has it: ids of signals can be forged."""
     with suppress(MalformedError, IndexError):
         name, step = parse_call_id(event.signal_id)
         if (sender := find(name)) is not None:
