@@ -54,6 +54,8 @@ def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[st
 
 
 class ApiKeys:
+    """File of API keys, read again when it changes; without a path or with an unreadable file there are none."""
+
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
         self._state: _State | None = None
@@ -76,6 +78,7 @@ class ApiKeys:
         return key if key is not None and not 0 < key.expires_ms <= clock_ms() else None
 
     def found(self, text: str) -> ApiKey | None:
+        """Return the stored key of a client's `rfk_...`; None if it is unknown or expired."""
         parts = _KEY.fullmatch(text)
         key = self.named(parts[1]) if parts else None
         return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
@@ -99,7 +102,7 @@ class ApiKeys:
             fresh.replace(self._path)
 
     def _refresh(self) -> None:
-        if self._path is None or (state := _state(self._path)) == self._state:
+        if self._path is None or (state := _file_version(self._path)) == self._state:
             return
         # Before the read: a change during it is seen the next time.
         self._state = state
@@ -110,7 +113,7 @@ class ApiKeys:
             _log.error("gateway.keys_unread", reason=error.message)
 
 
-def _state(path: Path) -> _State:
+def _file_version(path: Path) -> _State:
     try:
         status = path.stat()
     except OSError:

@@ -15,7 +15,7 @@ MOST_FORKED = 64 << 20
 
 
 class ForkRoom:
-    """Room for one fork. `app` is the code, empty for none."""
+    """Runner of one fork at a time, in a process of its own. `app`: the code to fork with, empty for none."""
 
     def __init__(self, app: str = "", limit_s: float = DEFAULT_LIMITS.fork_s) -> None:
         self.app, self.limit_s, self._room = app, limit_s, threading.Lock()
@@ -23,7 +23,7 @@ class ForkRoom:
 
     @contextmanager
     def free(self) -> Iterator[None]:
-        """Hold the room. **Raises** BusyError while it is taken, UsageError without an app."""
+        """Reserve the only fork of the gateway. **Raises** BusyError while another runs; UsageError without an app."""
         if not self.app:
             hint = "refold serve gateway --app APP, or refold fork where the code is"
             raise UsageError("this gateway has no code to fork with", hint=hint)

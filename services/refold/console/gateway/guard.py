@@ -132,6 +132,7 @@ class _Body:
 
 
 def _refused_page(headers: Headers, *, unsafe: bool) -> HttpProblem | None:
+    """Return the 403 for a request that another site's page has made, None for any other."""
     host = _joined(headers, "host")
     crossed = any(site not in ("same-origin", "none") for site in headers.getlist("sec-fetch-site"))
     loads = unsafe or _joined(headers, "sec-fetch-mode") != "navigate"

@@ -60,6 +60,7 @@ class Login(NamedTuple):
         return self.local or value == self.actor or f"{name}={value}" in self.roles
 
     def most(self, rates: Mapping[str, int]) -> int:
+        """Return the requests a minute that a login may make, by its API key, else its roles, else its kind."""
         program = not self.cookie and (self.local or self.key or self.until < math.inf)
         roles = [rates[role] for role in self.roles if role in rates]
         return rates.get(self.key) or max(roles, default=rates["program" if program else "person"])
@@ -238,7 +239,7 @@ class Logins:
         return Login(actor, tuple(dict.fromkeys([*roles, *rest]))[:MOST_ROLES])
 
     def _check_page(self, request: Request, login: Login, *, form: bool) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie from another host's page."""
+        """Check that a write with a cookie comes from a page of this host. **Raises** UnauthorisedError."""
         host, origins = request.headers["host"], request.headers.getlist("origin")
         own = [f"https://{host}"], [f"http://{host}"] if is_own_host(host) else []
         if not origins or origins not in own:
@@ -248,11 +249,12 @@ class Logins:
             self.check_csrf(login, csrf[0] if len(csrf) == 1 else "")
 
     def check_csrf(self, login: Login, sent: str) -> None:
-        """**Raises** UnauthorisedError for a write with a cookie and without its token."""
+        """Check the token that pages send with a write by cookie. **Raises** UnauthorisedError."""
         if login.cookie and not _equals_secret(sent, self.csrf(login.cookie)):
             raise UnauthorisedError(_FROM_PAGES, hint="send in Refold-Csrf what GET /api/login has given")
 
     async def _refuse(self, request: Request, kind: str) -> None:
+        """Log a failed login and delay its answer, against guessing. **Raises** BusyError for too many at once."""
         if not self._logged.wait_s("failed", LOGGED_A_MINUTE):
             _log.warning("gateway.login_failed", kind=kind, peer=request.client.host if request.client else "")
         if self._failing >= (most := self._limits.failing):

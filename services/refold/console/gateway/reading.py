@@ -107,14 +107,14 @@ class ReadSide:
 
     @contextmanager
     def still(self, after: After | None = None) -> Iterator[ViewReader]:
-        """The view as of one moment, after these writes. **Raises** NotYetError if they are missing."""
+        """Lend the view as of one moment, after these writes. **Raises** NotYetError if they are missing."""
         self.check_after(after)
         # A ConflictError inside means a generation that was just dropped: the block raises it for no other reason.
         with _in_use(), self.store().snapshot() as view:
             yield view
 
     def check_after(self, after: After | None) -> None:
-        """**Raises** NotYetError if the view lacks these writes; the error of a refused input."""
+        """Check that the view has these writes. **Raises** NotYetError if not; the error of a refused input."""
         if after and (missing := self._missing(after)):
             hint = "ask again in a second; leave the header out for an input that changes nothing"
             raise NotYetError(f"the view is behind {missing}", retry_after=1.0, hint=hint)
@@ -317,6 +317,7 @@ def after_of(header: str) -> After | None:
 
 
 def _parse_place(text: str) -> tuple[str, int, int]:
+    """Parse the place of a write, `topic/partition/offset`, from `Refold-After`. **Raises** MalformedError."""
     topic, _, rest = text.partition("/")
     partition, _, offset = (number_of(part) for part in rest.partition("/"))
     if topic not in (RUN_LOG, *INPUT_TOPICS) or partition is None or offset is None:

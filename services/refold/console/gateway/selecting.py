@@ -188,6 +188,7 @@ def chunks_of(messages: Iterable[bytes]) -> list[bytes]:
 
 
 def _parse_place(text: str) -> tuple[int | None, tuple[int, int]]:
+    """Parse a place as `Selection.id_of` writes it, `partition:offset+events`; None as partition if it is invalid."""
     partition, _, rest = text.partition(":")
     offset, plus, events = rest.partition("+")
     numbers = [number_of(part) for part in (partition, offset, events if plus else "0")]

@@ -178,7 +178,7 @@ class RunStreams:
         return self._actors.total()
 
     def check_room(self, actor: str = "") -> None:
-        """**Raises** TooManyError for too many streams of the process or the actor."""
+        """Check that the process and the actor may have one more stream. **Raises** TooManyError."""
         most = self._limits.streams
         for count, limit in ((self.count, most), (self._actors[actor], most // 2)):
             if count >= limit:

@@ -113,7 +113,7 @@ class WriteSide:
         return f"the gateway's Kafka client is replaced: {broken}" if broken else ""
 
     def check(self) -> None:
-        """**Raises** UnreachableError while nothing can be written; right after a start it waits for Kafka."""
+        """Check that Kafka takes writes; right after a start, wait for it first. **Raises** UnreachableError."""
         self._refusals.listens.wait(LISTEN_AGAIN_S)
         if away := self.away:
             raise UnreachableError(away, hint="ask again in a moment")

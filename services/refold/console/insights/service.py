@@ -68,6 +68,7 @@ class Counting:
             self._apply_from_log(partition, end)
 
     def take(self, records: Iterable[Record]) -> None:
+        """Apply records from Faust that are new, after any missed ones before them, read from the log."""
         for partition, those in groupby(records, key=lambda record: record.partition):
             batch = [record for record in those if record.offset >= self.position[partition]]
             if batch:

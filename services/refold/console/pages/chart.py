@@ -166,6 +166,7 @@ class _RowBuilder(NamedTuple):
         return row._replace(bars=[*_bars_of_step(row.step, self.scale, self.end)])
 
     def _counted_rows(self, rows: list[ChartRow]) -> Iterator[ChartRow]:
+        """Empty a list of unremarkable rows; yield them as one with counts, or each if they are few or opened."""
         noise = rows.copy()
         rows.clear()
         if len(noise) < LEAST_COUNTED or self.below.opened & {ALL, *(row.key for row in noise)}:
@@ -187,6 +188,7 @@ class _RowBuilder(NamedTuple):
         return [Bar(kind, x, to - x, 7, 6) for x, to in _merged_spans(drawn)]
 
     def _child_rows(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
+        """Yield the row of a child run, below that of the step that started it, and if it is opened its steps' rows."""
         child = self.below.runs.get(name)
         if child is None:  # it has not begun, or is erased
             return

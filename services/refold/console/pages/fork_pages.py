@@ -220,6 +220,7 @@ def _shortened(rows: Iterable[ForkedStep]) -> Iterator[ForkedStep]:
 
 
 def _paired_rows(source: Run | None, fork: Run, report: ForkReport) -> Iterator[ForkedStep]:
+    """Yield each step of a fork beside that of its source, and between them the source's steps without a partner."""
     source = source or Run.empty(RunId(""))
     cut = _last_seq(record for record in fork.records if record.record.offset >= 0)
     before, seqs = {step.step: step for step in source.timeline.steps}, dict(begun_at(source))

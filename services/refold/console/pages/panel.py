@@ -40,6 +40,8 @@ class ShownRecord(NamedTuple):
 
 
 class LargeValue(NamedTuple):
+    """SHA-256 and bytes of a value in the blob store: a page offers a download in place of the value."""
+
     digest: str
     size: int
 
@@ -65,6 +67,7 @@ def large_value(value: Any) -> LargeValue | None:
 
 
 def saw_model(run: Run, event: RunEvent, text_of: Any) -> tuple[ModelMessages | None, list[SaidLine]]:
+    """Return the messages that the model of an event's call received, and their lines; none for other events."""
     if not event.type.startswith("Call") or not (step := event.event.get("step", 0)):
         return None, []
     try:

@@ -170,7 +170,7 @@ def informed(shared: Gateway, questions: list[PageQuestion]) -> list[PageQuestio
     family = len({root_of(question.request.run_id) for question in questions}) == 1
     index = topics_of(shared, first.request.approval_id if family else "", wait=first.open)
     if index is not None:
-        return [_with_topics(shared, index, question) for question in questions]
+        return [_with_approval(shared, index, question) for question in questions]
     # Without Kafka the entitled people are unknown, and a vote would be refused.
     return questions
 
@@ -191,7 +191,8 @@ def topics_of(shared: Gateway, near: str = "", *, wait: bool = False) -> Approva
     return None
 
 
-def _with_topics(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> PageQuestion:
+def _with_approval(shared: Gateway, index: ApprovalIndex, question: PageQuestion) -> PageQuestion:
+    """Add the votes, rule, warning and possible actions from the index of approvals, if it contains the question."""
     if (approval := index.find(question.request.approval_id)) is None:
         return question
     return replace(

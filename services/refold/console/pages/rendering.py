@@ -74,6 +74,7 @@ def lines(text: object, limit: int = MOST_TEXT) -> str:
 
 
 def data(value: Any, limit: int = MOST_TEXT) -> str:
+    """Return a value as indented JSON with invisible characters spelled out; a long one without its middle."""
     return lines(json_lines(value), limit)
 
 

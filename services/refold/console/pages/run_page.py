@@ -204,7 +204,7 @@ def _page_link(run: str, chosen: Mapping[str, object], **changes: object) -> str
 
 
 def _panel_links(link: Callable[..., str], seqs: list[int]) -> Callable[[int], str]:
-    # From one template: a page has thousands of these links.
+    """Return a function of links that open or close an event's panel: from one template, as a page has thousands."""
     before, after = link(seq=[0]).split("seq=0", 1)
     others = "".join(f"&seq={place}" for place in seqs)
 

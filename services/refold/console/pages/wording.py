@@ -188,7 +188,7 @@ class _Matcher(difflib.SequenceMatcher[str]):
         self._before, self._places, self._left = before, vars(self)["b2j"], left
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """**Raises** OverflowError beyond the budget."""
+        """Subtract the comparisons of this search from the budget, and search. **Raises** OverflowError beyond it."""
         # It looks at all equal items of the other side for each item, however small the part of that side is.
         self._left[0] -= sum(1 + len(self._places.get(item, ())) for item in self._before[alo:ahi])
         if self._left[0] < 0:

@@ -42,6 +42,7 @@ class ArchivedRuns:
             raise UnreachableError(error.message, hint="`refold archive verify` reads all files") from None
 
     def _file_of(self, run: RunId) -> str:
+        """Return the archive's file with the most records of a run, empty for none; new files are seen after 10 s."""
         with self._lock:
             if run not in self._files and time.monotonic() - self._looked_s > LOOKS_S:
                 for file in set(self._archive_store.files()) - self._indexed:

@@ -260,7 +260,7 @@ class Projector:
         for seq, event in enumerate(entry.events, start=entry.seq):
             self._seq = seq
             if self._of_calls:
-                _keep_call(batch, event, seq)
+                _write_call(batch, event, seq)
             if self._event_names and type(event) not in self._event_names:
                 continue
             row = batch.row(CALLS, (entry.run_id, event.step)) if self._of_calls and hasattr(event, "step") else None
@@ -335,7 +335,7 @@ class Projector:
         return RunHead(Head(EntryId(entry), seq), status, marked, reason, bool(orphans), file)  # type: ignore[arg-type]
 
 
-def _keep_call(batch: Batch, event: events.Event, seq: int) -> None:
+def _write_call(batch: Batch, event: events.Event, seq: int) -> None:
     if isinstance(event, events.CallProposed):
         of = event.tool, event.args, event.key, event.effect, event.pool, event.label
         called = Called(batch.run, event.step, seq, *of)
@@ -346,10 +346,9 @@ def _keep_call(batch: Batch, event: events.Event, seq: int) -> None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    # All objects of a batch live to its end. Collection would take a third of the time with Python's defaults, and a
-    # tenth with the settings of a service.
+    """Turn garbage collection off for a batch, whose objects all live to its end."""
     collects = gc.isenabled()
-    gc.disable()
+    gc.disable()  # it would take a third of the time with Python's defaults, a tenth with the settings of a service
     try:
         yield
     finally:
@@ -372,6 +371,7 @@ def _classified(record: Record) -> tuple[RunId, _Content]:
 
 
 def _run_beside(record: Record) -> tuple[RunId, str]:
+    """Return the run of a record outside the run log, empty for none, and `beside`, or empty for a record to skip."""
     if record.topic == RUN_SNAPSHOT:
         run = held_run(record.key)
         return run or RunId(""), "beside" if run else ""

@@ -51,7 +51,7 @@ def shipped(own: Mapping[str, Price] | None = None) -> tuple[Projection, ...]:
 
 
 class KeptProjection:
-    """A projection in its database; `stopped` is the reason of a halt, until a generation is added."""
+    """Updater of a projection's generations. `stopped` is the reason of a halt, until a generation is added."""
 
     def __init__(
         self,

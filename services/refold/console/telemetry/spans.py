@@ -68,7 +68,7 @@ def resource_of(member: str) -> Resource:
 
 
 class Style(NamedTuple):
-    """Form of spans: `gen_ai` with names in development, `content` with values that it redacts."""
+    """Contents of spans. `gen_ai`: attributes in development too; `content`: redaction of values, None: no values."""
 
     gen_ai: bool = False
     content: Callable[[str], str] | None = None
@@ -76,6 +76,8 @@ class Style(NamedTuple):
 
 
 class _Attempt(NamedTuple):
+    """Attempt at a call from its dispatch to its outcome, for its span. `activation`: the run's at the dispatch."""
+
     call: CallId
     number: int
     begun_ms: int

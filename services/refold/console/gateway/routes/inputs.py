@@ -240,7 +240,7 @@ def run_request(shared: Gateway, body: api.RunBody, key: str = "") -> RunRequest
 
 
 def refuse_effects(again: list[Done]) -> None:
-    """**Raises** ConflictError if calls may have had their effect, and would be made again."""
+    """Refuse a retry that would repeat these calls, whose effects may have happened. **Raises** ConflictError."""
     if again:
         calls = ", ".join(f"step {done.step} {done.tool} ({done.effect})" for done in again[:10])
         hint = "`repeat_effects` has them made again, if the code asks for them"
