@@ -34,7 +34,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Commands by name; `panels` are sections of the help, `itself` runs on the bare group name."""
+    """Group of commands by name; `panels` are sections of its help, `itself` runs on the bare name of the group."""
 
     summary: str
     commands: "Mapping[str, Verb | CommandGroup]"
@@ -108,6 +108,7 @@ class Later(TyperCommand):
         self.row, self.commands = row, dict(commands or {})
 
     def load(self, path: str = "") -> Any:
+        """Import the function and build its Typer command, a group if it has subcommands; `path` begins its example."""
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         example = f"Example: {path} {self.row.example}".rstrip()
         # Typer keeps the line breaks of a docstring, which are those of 120 columns.

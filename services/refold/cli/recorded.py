@@ -72,6 +72,7 @@ def from_archive(archive: str, run: str) -> Run:
 
 
 def recorded_runs(archive: str, shell: Shell) -> Iterator[Run]:
+    """All runs of an archive, or of the log without one; warns of an archive file whose rest cannot be read."""
     if not archive:
         yield from shell.all_runs()
         return
@@ -92,6 +93,7 @@ def _archives() -> ModuleType:
 
 
 def views_of(settings: Settings, *, from_log: bool) -> ModuleType | None:
+    """Module that reads runs from the views; None with `from_log` or if no views are configured."""
     if from_log or not settings.views.url:
         return None
     # The import needs an extra and takes 0.1 s.

@@ -40,6 +40,8 @@ ASIDES = ("withdraw", "comment", "remind", "revoke-grant")
 
 @dataclass(frozen=True)
 class Voter(Shell):
+    """Options of commands that vote on an approval: the actor, the signing key, the time to wait."""
+
     actor: Annotated[str | None, "Name to record as the actor.  \\[default: your login]"] = None
     key: Annotated[str, "FILE", "Key that signs the vote.  \\[default: the only one in --data]"] = ""
     timeout: Annotated[options.Seconds, "Wait up to this long for Kafka and the approval service."] = 30.0
@@ -55,6 +57,7 @@ class Voter(Shell):
     def cast(
         self, name: str, action: str, *, settings: Mapping[str, str] | None = None, about: str = "", **more: Any
     ) -> Answered:
+        """Sign and publish a vote, and wait for its effect; prints the question first if `name` lacks its digest."""
         key = vote_key(self.key, self.data)
         self.platform.wait(self.timeout, output.warn)
         approvals = self.platform.approvals
@@ -310,7 +313,7 @@ class Settler(Voter):
         return Settlement("did_not_happen" if self.did_not_happen else "give_up", None, self.comment)
 
     def operate(self, call: str, outcome: Settlement) -> bool:
-        """Settle a call as an operator and print it. False: people are asked instead."""
+        """Settle a call as an operator and print the outcome; False if the policy leaves that to a vote of people."""
         operation = settle_call(self.runs.get, call, outcome, self.who, though_asked=self.as_operator)
         answer = one(self.runs, self.platform.publisher, operation, self.timeout)
         if answer.what == "asked":

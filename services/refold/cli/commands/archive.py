@@ -50,7 +50,7 @@ class ArchiveFilter(Shell):
         return sorted(lines, key=lambda line: line.ended_ms)[-self.limit :]
 
     def swept(self) -> Swept:
-        """Result of the archivist's next pass, which writes nothing. **Raises** UsageError."""
+        """Dry run of the archivist's next pass: runs that it would erase or leave. **Raises** UsageError."""
         if not self.app_:
             raise UsageError("--pending needs the app, whose agents have retentions", hint="add --app APP")
         self.refuse("agent status since limit", "does not go with --pending, which lists every run that is due")
@@ -89,7 +89,7 @@ def verify_archive(run: Annotated[str, "Only this run."] = "", *, where: Archive
         count += file_runs
         problems += file_problems
     row = {"ok": not problems, "runs": count, "problems": problems}
-    where.print(row, "\n".join(_verdict(count, problems)), ok=not problems)
+    where.print(row, "\n".join(_verdict_lines(count, problems)), ok=not problems)
 
 
 def restore_run(
@@ -138,7 +138,7 @@ def _lines(rows: Iterable[object]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _verdict(count: int, problems: list[dict[str, str]]) -> list[str]:
+def _verdict_lines(count: int, problems: list[dict[str, str]]) -> list[str]:
     places = [f"[red]{output.escape(problem['run_id'])}[/]: " if problem["run_id"] else "" for problem in problems]
     lines = [place + output.escape(problem["problem"]) for place, problem in zip(places, problems, strict=True)]
     verdict = f"[red]{output.counted(len(problems), 'problem')}[/]" if problems else "[green]everything agrees[/]"

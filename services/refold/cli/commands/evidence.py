@@ -122,7 +122,7 @@ def _verify_bundle(bundle: str, shell: VerifyOptions) -> None:
 
 
 def _find(runs: dict[str, Run], shell: WhyOptions, run: str) -> Run | None:
-    """Read a run, and add its family to `runs`."""
+    """Run by id, from `runs` or else read, and added there with its family; None if there is none."""
     with suppress(NotFoundError):
         runs |= {} if run in runs else known_family(run, shell, from_log=shell.from_log)
     return runs.get(run)

@@ -43,6 +43,8 @@ _EXIT_CODES = {"same": 0, "other": ANOTHER, "stopped": STOPPED}
 
 @dataclass(frozen=True)
 class Forking(Operator):
+    """Options of `refold fork`: selected runs, changes, substitutes for calls, and files for the reports."""
+
     runs_: Annotated[str, "GLOB", "Only runs with such ids: 'order-*'."] = "*"
     agent: options.AgentOption = ""
     since: Annotated[str, "2h|TIME", "Only runs requested since then."] = ""
@@ -91,7 +93,7 @@ class Forking(Operator):
         return ForkSetup(app, settings.environment, [row.content for row in in_force], self.model, bounds_of(settings))
 
     def families(self) -> Iterator[list[Run]]:
-        """Yield a list for each recorded run, children too: the run and its descendants."""
+        """Families of the recorded runs: for each run, also a child, a list of it and its descendants."""
         runs = list(recorded_runs(self.archive, self))
         descendants = defaultdict[str, list[Run]](list)
         for run in runs:
@@ -118,7 +120,7 @@ class Forking(Operator):
             raise UsageError("a run that is begun has to begin somewhere", hint=f"refold fork {run} --at SEQ --live")
         source = self.runs.get(run)
         prefix = prefix_to(source, self.at)
-        edit = edit_of(prefix, source.state, _by_step(self.edit_call, "--edit-call"))
+        edit = edit_of(prefix, source.state, _json_by_step(self.edit_call, "--edit-call"))
         name = fork_id(source.state.run_id, self.runs.partitions, self.as_)
         if again := repeats(prefix.state, source.state):
             keeps = f"The fork keeps {run} up to event {prefix.state.head.seq}. "
@@ -178,8 +180,8 @@ def _fork_run(run: str, app: str, one: Forking) -> None:
     changes = replace(
         one.changes,
         input=canonical.dumps(json_value(one.input_, "--input")) if one.input_ else "",
-        edits=_by_step(one.edit_call, "--edit-call"),
-        results=_by_step(one.result, "--result"),
+        edits=_json_by_step(one.edit_call, "--edit-call"),
+        results=_json_by_step(one.result, "--result"),
         decisions=dict(map(_verdict_on_approval, one.decide or ())),
     )
     budget, family = one.spendable, one.family(run)
@@ -195,7 +197,7 @@ def _fork_run(run: str, app: str, one: Forking) -> None:
 
 
 def _fork_runs(app: str, chosen: Forking) -> None:
-    rows = sorted(_reports(app, chosen), key=lambda row: row.run_id)
+    rows = sorted(_fork_reports(app, chosen), key=lambda row: row.run_id)
     counts = dict(sorted(Counter(row.verdict for row in rows).items()))
     tokens = [sum(row.tokens[side] for row in rows) for side in (0, 1)]
     if chosen.page:
@@ -205,8 +207,8 @@ def _fork_runs(app: str, chosen: Forking) -> None:
         fail(FAILED if {"disagrees", "raises"} & counts.keys() else ANOTHER)
 
 
-def _reports(app: str, chosen: Forking) -> Iterator[ForkReport]:
-    """Fork the selected runs; earlier reports of --to come first. **Raises** NotFoundError."""
+def _fork_reports(app: str, chosen: Forking) -> Iterator[ForkReport]:
+    """Fork the selected runs, unless the file --to has their reports; yield all reports. **Raises** NotFoundError."""
     budget, setup, changes = chosen.spendable, chosen.setup(app), chosen.changes
     families = [family for family in chosen.families() if chosen.matches(family[0].state)]
     names = {family[0].state.run_id for family in families}  # a run forked with its parent is not forked again
@@ -234,7 +236,7 @@ def _print_cohort(rows: Sequence[ForkReport]) -> None:
     output.say(f"forked {_verdict_counts(rows)}")
 
 
-def _by_step(arguments: list[str] | None, option: str) -> dict[int, str]:
+def _json_by_step(arguments: list[str] | None, option: str) -> dict[int, str]:
     values = {}
     for argument in arguments or ():
         step, text = pair(argument, "is no step with a value", hint=f"write {option} 3='{{\"amount\": 20}}'")
@@ -257,6 +259,7 @@ def _report_key(run: Run, chosen: Forking, setup: ForkSetup, changes: ForkChange
 
 
 def _earlier_reports(to: str, keys: dict[RunId, str]) -> dict[str, ForkReport]:
+    """Reports of earlier commands in the file `to` with the same keys, by run. Ends a half-written last line."""
     reports = {}
     lines = Path(to).read_bytes().splitlines(keepends=True) if to and Path(to).is_file() else []
     for line in lines:

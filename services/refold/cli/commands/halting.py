@@ -57,7 +57,7 @@ def halt(
     if lift and (listed or reason):
         raise UsageError("--lift goes with the names of a halt alone", hint="leave --list and --reason out")
     if listed:
-        _show(target)
+        _list_halts(target)
         return
     if lift:
         _lift(target)
@@ -77,7 +77,7 @@ def _lift(target: HaltTarget) -> None:
     target.print({"unhalted": names, "halts": left}, "\n".join(lines))
 
 
-def _show(shell: Shell) -> None:
+def _list_halts(shell: Shell) -> None:
     catalog = shell.platform.catalog
     warn_of_void(catalog)
     shell.print_rows(halt_rows(catalog.whole.halts), "what reason", "[green]nothing is halted[/]")

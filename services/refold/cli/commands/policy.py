@@ -190,7 +190,7 @@ def _try_on_recorded(files: list[str], shell: CheckOptions) -> None:
         print_differences(rows)
         many = output.counted(len(calls), "call"), output.counted(len(chosen), "run")
         say(f"{many[0]} of {many[1]}, {len(rows)} judged otherwise")
-        _print_unknown(trial)
+        _warn_of_unlogged_facts(trial)
         if kinds.get("require -> allow") and not shell.app_:
             say('[yellow]which tools say approval="required" is in no log either: --app tells it[/]')
 
@@ -214,7 +214,7 @@ def _explain(call: str, draft: list[str] | None, app_: str, shell: Shell) -> Non
 
     def in_words() -> None:
         print_explanation(recorded, now, rules, asks_itself=not draft and _asks_itself(policy, recorded, rules))
-        _print_unknown(trial)
+        _warn_of_unlogged_facts(trial)
 
     shell.print(row | {"edited_args": output.json_text(edited.args) if edited else None}, in_words)
 
@@ -236,7 +236,7 @@ def _back_test(policy: Policy, app_: str, platform: Platform) -> BackTest:
     return BackTest(policy, platform.settings.environment, FactsTable(load_app(app_).tools) if app_ else None)
 
 
-def _print_unknown(trial: BackTest) -> None:
+def _warn_of_unlogged_facts(trial: BackTest) -> None:
     if trial.unknown:
         names = " and ".join(sorted(trial.unknown))
         say(f"[yellow]{names} stand in no log: rules about them fail here; --app tells them[/]")
@@ -279,7 +279,7 @@ def print_in_force(state: output.Data) -> None:
             rows.append((escape(rule.name), escape(rule.when.source), _outcome(rule.outcome, detail)))
         unruled = ("require", output.plain(policy.fallback)) if policy.fallback else ("deny", "nobody decides")
         rows.append(("[dim]no rule holds, or one that allows fails[/]", "", _outcome(*unruled)))
-        rows.append(("[dim]nobody knows what came of a call[/]", "", _settled_by(policy)))
+        rows.append(("[dim]nobody knows what came of a call[/]", "", _doubt_text(policy)))
         output.print_table(("rule", "when", "then"), rows)
     for old in state["policies"]:
         if old != state["current"]:
@@ -335,7 +335,7 @@ def _outcome(outcome: str, detail: output.Data | str) -> str:
     return f"[{_COLOURS[outcome]}]{outcome}[/] {escape(text)}"
 
 
-def _settled_by(policy: Policy) -> str:
+def _doubt_text(policy: Policy) -> str:
     if policy.doubt is None:
         return "an operator says so, and a call with effect once is not sent again"
     return _outcome("require", output.plain(policy.doubt))

@@ -70,7 +70,7 @@ class Provision:
         current = catalog.read(reader, trust)
         # A key that is there stays as it is: it may have been retired or revoked.
         entries = self._entries(where, current.whole.policy)
-        new = [entry for entry in entries if _differs(current.whole.entries.get(entry.name), entry)]
+        new = [entry for entry in entries if _must_be_published(current.whole.entries.get(entry.name), entry)]
         catalog.publish(KafkaPublisher(kafka, partitions=kafka.partitions, source="refold-dev"), current, new, root)
         self._warn(catalog.read(reader, trust).whole)
         return kafka.partitions
@@ -213,7 +213,7 @@ def people_of(policies_folder: Path | None, folder: Path) -> dict[str, str]:
     return dict(zip(names, map(str, files), strict=True))
 
 
-def _differs(current: CatalogEntry | None, entry: CatalogEntry) -> bool:
+def _must_be_published(current: CatalogEntry | None, entry: CatalogEntry) -> bool:
     return current is None or (entry.kind != "key" and current.content != entry.content)
 
 

@@ -20,6 +20,7 @@ def print_document(
 
 
 def _document(name: str) -> Any:
+    """OpenAPI document of the gateway, or AsyncAPI document of the topics. **Raises** UsageError for another name."""
     if name == "openapi":
         # The import needs the extra `gateway`.
         return import_module("refold.console.gateway.app").routed().openapi()

@@ -40,6 +40,7 @@ def status(*, shell: Shell) -> None:
 
 
 def _late(workers: Workers) -> Iterator[str]:
+    """Problems of services: no process, partitions that none serves, or inputs that have waited longer than LATE_S."""
     for group in workers.groups:
         if group.missing:
             where = f"partitions {', '.join(map(str, group.unserved))}" if group.members else "none is there"

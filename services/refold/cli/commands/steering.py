@@ -163,6 +163,7 @@ class SignalOptions(Operator):
     yes: Annotated[bool, "Signal all selected runs. Without it, list them."] = False
 
     def message(self, run: str, name: str) -> RunSignal:
+        """Signal `name` for a run, with the payload of the options; with an empty `run` a draft for many."""
         data = json_value(self.payload, "--payload")
         return operations.signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
 
@@ -255,6 +256,8 @@ def _print_result(operator: Operator, answer: Performed, step: int, signal_id: s
 
 @dataclass(frozen=True)
 class Retry(Operator):
+    """Options of `refold run retry`: the step to repeat from, raised limits and budgets, filters of failed runs."""
+
     step: Annotated[options.Natural, "--from STEP", "Repeat this step and all later ones."] = 0
     edit: Annotated[str, "JSON|@FILE|-", "New arguments for the call of STEP."] = ""
     steps: Annotated[options.Natural, "Raise the step limit to N.  \\[default: unchanged]"] = 0

@@ -96,6 +96,7 @@ def compare_acls(
 
 
 def topics_of(platform: Platform, app: str) -> Topics:
+    """Topics that Refold and the pools of an app need, compared with the broker. **Raises** UnreachableError."""
     platform.knock()
     settings = platform.settings
     return Topics(settings.kafka, app_pools(app), payload_bytes=settings.max_payload_bytes)

@@ -83,7 +83,7 @@ def print_approval(
     for name, value in _facts(approval, ended=ended, grant=granted).items():
         if value:
             say(f"  {name:<13} {escape(value)}")
-    _print_past(request)
+    _print_earlier_attempts(request)
     problems = [otherwise] * bool(otherwise)
     problems += [f"people are asked {other} about it as well" for other in approval.others]
     for problem in problems:
@@ -93,7 +93,7 @@ def print_approval(
     if request.proposed_args:
         say("\n[bold]edited before[/], from what the agent proposed:")
         _print_lines(diff(request.proposed_args, request.args), _DIFF)
-    _print_said(approval)
+    _print_votes(approval)
     if approval.state == "open" and not problems:
         # After the arguments, so that a reader can check that all were shown.
         say(f"\n[dim]arguments: {canonical.utf8_bytes(request.args)} bytes, SHA-256 {hex_digest(request.args)}[/]")
@@ -156,7 +156,7 @@ def _attempt(request: ApprovalRequest) -> str:
     return f"{request.attempt}{more}"
 
 
-def _print_past(request: ApprovalRequest) -> None:
+def _print_earlier_attempts(request: ApprovalRequest) -> None:
     for past in request.history:
         verb = _PAST.get(past.what, past.what)
         by = f" by the word of {past.by}" if past.by else ""
@@ -175,7 +175,7 @@ _PAST = {
 
 
 def ended(run: Run | None, approval: Approval) -> str:
-    """Outcome in the run, if it differs from the decision."""
+    """Outcome of an approval in its run, if it differs from the decision: expired, or no longer awaited; else empty."""
     questions = [ask for line in run.timeline.steps for ask in line.approvals] if run else []
     ask = next((ask for ask in questions if ask.approval_id == approval.request.approval_id), None)
     if run is None or ask is None:
@@ -219,6 +219,7 @@ def _tool(request: ApprovalRequest) -> str:
 
 
 def _print_args(request: ApprovalRequest, *, full: bool) -> None:
+    """Print the arguments of a call; of those that a framework added, only the names and size, unless `full`."""
     own, added = split_args(json_text(request.args))
     _print_own(request, own)
     if not added:
@@ -256,7 +257,7 @@ def _with_counted_gaps(lines: Iterable[str]) -> Iterator[str]:
         yield from [f"{line[:1].strip()}<{count} empty lines>"] if empty else [line] * count
 
 
-def _print_said(approval: Approval) -> None:
+def _print_votes(approval: Approval) -> None:
     if approval.said or approval.refused:
         say("\n[bold]said so far[/]")
     for vote in approval.said:

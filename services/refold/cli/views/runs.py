@@ -87,6 +87,7 @@ def print_runs_then(rows: Sequence[RunThen], *, hidden: int, of: int, at_ms: int
 
 
 def print_meant(rows: Sequence[RunRow], would: str) -> None:
+    """Print the runs that a command would change with --yes; `would` is the effect, such as `would be paused`."""
     if not rows:
         say("no run that goes on is meant by that")
         return
@@ -193,7 +194,7 @@ def _step_lines(step: RunStep, began_ms: int, *, over: bool) -> list[str]:
         f"called [italic]{escape(step.label)}[/]" * bool(step.label),
         "[dim]all of the run, in memory: its own calls are not in the log[/]" * step.name.startswith(AGENT_TOOL),
         *wait_lines(step, over=over),
-        *(line for ask in step.approvals for line in _ask_lines(step, ask, over=over)),
+        *(line for ask in step.approvals for line in _approval_lines(step, ask, over=over)),
         f"[bold yellow]{escape(step.waits)}[/]" * bool(step.waits),
         *_tried_lines(step, began_ms),
         *_settled_lines(step),
@@ -237,7 +238,8 @@ _STUCK = {
 }
 
 
-def _ask_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
+def _approval_lines(step: RunStep, ask: Ask, *, over: bool) -> list[str]:
+    """Lines on the approval of a step: its verdict, or its approvers and commands; `over`: the run has ended."""
     who = escape(", ".join(ask.approvers))
     if ask.verdict:
         return _verdict_lines(ask, who)
@@ -386,6 +388,7 @@ def budget_lines(run: RunInfo) -> list[str]:
 
 
 def taken_of(used: Spending, limits: Spending) -> dict[str, str]:
+    """Spending as text by `usd`, `tokens` and `calls`, followed by the limit if there is one: `3 of 10`."""
     return {
         "usd": in_usd(used.nano_usd) + (f" of {in_usd(limits.nano_usd)}" if limits.nano_usd else ""),
         "tokens": f"{used.tokens:,}" + (f" of {limits.tokens:,}" if limits.tokens else ""),

@@ -117,10 +117,10 @@ class Listening(uvicorn.Server):
 
 @contextmanager
 def _beside(settings: Settings, app: str) -> Iterator[None]:
-    """Keep the views up to date in a thread; a failure ends the server."""
+    """Context in which a thread keeps the views up to date; if it fails, SIGTERM ends the server."""
     stop = threading.Event()
 
-    def update() -> None:
+    def update_views() -> None:
         try:
             keep_views(settings, app, stop.is_set, Vitals())
         except BaseException:
@@ -128,7 +128,7 @@ def _beside(settings: Settings, app: str) -> Iterator[None]:
             os.kill(os.getpid(), signal.SIGTERM)
             raise
 
-    thread = threading.Thread(target=update, name="projections", daemon=True)
+    thread = threading.Thread(target=update_views, name="projections", daemon=True)
     thread.start()
     try:
         yield

@@ -52,7 +52,7 @@ def executor_member(name: str, app: App, pool: str, slots: int = 0) -> Member:
 
 
 def fitted(member: Member, limit: int) -> Member:
-    """The member in at most `limit` bytes, without schemas, then agents and tools, where it is larger."""
+    """Report of a member, cut to `limit` bytes: schemas of tools go first, then half of the agents and tools."""
     if len(codec.encode(member)) > limit:
         member = replace(member, tools=[replace(tool, schema="") for tool in member.tools], cut=True)
     while len(codec.encode(member)) > limit and (member.agents or member.tools):
@@ -85,6 +85,7 @@ class Presence:
                 self._send(self._publisher, None, LAST_S)
 
     def _report(self) -> None:
+        """Write reports until the block ends: daily, after failures, and up to 30 s after a change of slots in use."""
         wait_s, due_s, reported = self._first_s, 0.0, None
         while not self._over.wait(wait_s):
             used = self._slots_used() if self._slots_used else None

@@ -156,8 +156,7 @@ class Served:
     def run(
         self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None, slots_used: SlotsUsed = None
     ) -> None:
-        """Run until SIGTERM or SIGINT, then drain; the process may end here. `serves` is reported meanwhile, again
-        when `slots_used` changes."""
+        """Run until a stop signal, then drain; the process may end here. Reports `serves` and `slots_used`."""
         # Loaded code stays to the end: each full collection would search it.
         gc.freeze()
         with ends_within(grace_s + CLOSE_S) as stop:
@@ -172,7 +171,7 @@ class Served:
 def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> None:
     """Compare partitions of runs with their homes. **Raises** ConflictError with the partition count that fits."""
     # With another count each run would be unknown at its home, and run again.
-    lies = _where_runs_lie(KafkaLogReader(settings, group).scan(topic))
+    lies = _partition_by_root(KafkaLogReader(settings, group).scan(topic))
     if _at_home(lies, settings.partitions):
         return
     others = range(max(lies.values()) + 1, MOST_PARTITIONS)
@@ -182,7 +181,7 @@ def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> N
     raise ConflictError(f"{settings.prefix}{topic} has {counts}", hint=hint)
 
 
-def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
+def _partition_by_root(records: Iterable[Record]) -> dict[str, int]:
     lies: dict[str, int] = {}
     for record in islice(records, HOMES_RECORDS):
         if record.value is not None and not anchor_name(record.key) and (run := run_of(record)):
@@ -193,7 +192,7 @@ def _where_runs_lie(records: Iterable[Record]) -> dict[str, int]:
 
 
 def _at_home(lies: dict[str, int], partitions: int) -> bool:
-    """True if runs are in the partitions that this partition count gives them."""
+    """True if less than a quarter of the runs lie outside their homes under this partition count."""
     # A hijacked planner may write some elsewhere. Of a log that was copied at least half do not.
     strays = sum(home(run, partitions) != number for run, number in lies.items())
     return strays * 4 < max(len(lies), 1)
