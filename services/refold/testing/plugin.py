@@ -1,8 +1,7 @@
-"""The pytest plugin. It imports the kit at first use: pytest loads it wherever Refold is installed.
+"""The pytest plugin, which imports the kit at first use: pytest loads it wherever Refold is installed.
 
 - `refold` is the kit over the app of `refold_app`: `refold.run("order", amount=20)`. Each test has its own.
-- `refold_app` is the app of the option `--refold-app` or the setting `refold_app` (`shop.app:app`). A test suite that
-  imports its app overrides this fixture.
+- `refold_app` is the app of `--refold-app` or the setting `refold_app` (`shop.app:app`); a suite may override it.
 - A failed test's report shows the histories of its last runs.
 """
 

@@ -88,7 +88,7 @@ def _large_values(run: RunId, events: Iterable[Event]) -> Iterator[tuple[Pointed
 def fork_live(
     prefix: KeptPrefix, name: RunId, actor: str, *, edit: tuple[str, str] | None = None, reason: str = ""
 ) -> OperationRow:
-    """Build the start of a fork from a kept history; its outcome is `known` if the fork exists already."""
+    """Build the start of a fork from a kept history; `known` if the fork exists already."""
     source, head = prefix.state.run_id, prefix.state.head
     content: dict[str, Any] = {"source": source, "at": head.seq, "head": head.id.hex(), "reason": reason}
     if edit:

@@ -114,7 +114,7 @@ def prepared(
 
 
 def start_run(request: RunRequest) -> OperationRow:
-    """Build the start of a run; its outcome is `known` if the run exists with the same agent and input."""
+    """Build the start of a run; `known` if the run exists with the same agent and input."""
 
     def judge(look: Followed) -> str | None:
         existing = look.run.state.request
@@ -137,7 +137,7 @@ def word(state: RunState, kind: str, by: By) -> OperationRow:
 
 
 def cancel(state: RunState, kind: str, by: By) -> OperationRow:
-    """Build the cancellation of a run; its outcome is `known` if the run was cancelled before."""
+    """Build the cancellation of a run; `known` if the run was cancelled before."""
     if state.status != "cancelled":
         _refuse_an_end(state)
 
@@ -168,7 +168,7 @@ def annotate(state: RunState, note: str, by: By, note_id: str = "") -> Operation
 
 
 def hold(state: RunState, kind: str, by: By) -> OperationRow:
-    """Build a pause or resume of a run; its outcome is `known` if the run is paused, or goes on, already."""
+    """Build a pause or resume of a run; `known` if the run is paused, or goes on, already."""
     _refuse_an_end(state)
     if kind == RESUME and own(state) is None:
         if not state.paused:

@@ -1,9 +1,6 @@
-"""Requests to models: a conversation is in the log once, for any number of them, and each reserves its upper bound.
-
-A request has all messages so far: arguments would grow with the square of the conversation. Here they name an earlier
-request, and have the messages since; answers are named by their calls. An executor restores the whole request, and
-compares its digest. Only requests to models are shortened: rules and people judge all arguments of a tool's call.
-"""
+"""Requests to models, whose arguments would grow with the square of a conversation: they name an earlier request and
+have the messages since. An executor restores the whole request and compares its digest. Other calls are not shortened,
+as rules and people judge all of their arguments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
