@@ -77,7 +77,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     monkeypatch.setattr(WriteSide, "listens", True)
     monkeypatch.setattr(questions, "topics_of", lambda *_, **__: object())
     monkeypatch.setattr(
-        questions, "_informed", lambda shared, index, question: replace(question, offers=frozenset(DECIDING))
+        questions, "_with_approval", lambda shared, index, question: replace(question, offers=frozenset(DECIDING))
     )
     benches = list[Bench]()
 
