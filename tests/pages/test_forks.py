@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import pytest
 
 from refold.client.reading.history import Run
-from refold.console.gateway.forks import ForkRoom
+from refold.console.gateway.forks import FORK_S, ForkRoom
 from refold.console.pages import rendering
 from refold.console.pages.fork_pages import fork_file, fork_parts
 from refold.console.pages.screen import SCREEN
@@ -314,7 +314,7 @@ def test_code_that_hangs_or_dies_costs_its_own_fork_alone(
     answer = forked(site, "plain", status=status)
     took = time.monotonic() - begun
     monkeypatch.delenv("FORK_TEST_HOW")
-    site.gateway.forks.limit_s = site.limits.fork_s
+    site.gateway.forks.limit_s = FORK_S
 
     assert says in text_of(answer)
     assert took < 12

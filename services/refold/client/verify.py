@@ -211,7 +211,7 @@ class _Facts:
     skipped: set[RunId] = field(default_factory=set)
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
-        """Compare a run's status by its events alone with that of the fold; skip runs with entries out of order."""
+        """Compare a run's status by its events alone with the status of the fold, if its entries are in order."""
         run = entry.run_id
         head, status = self.statuses.get(run, (b"", "pending"))
         if run in self.skipped or entry.prev != head:

@@ -51,7 +51,7 @@ class Watch(Generic[_T]):
             self.current.take(feed(self._fold, record), self._fold)
 
     def catch_up(self, history: list[Record], end: int) -> None:
-        """Fold the run anew, from its `history` up to offset `end` and the records buffered since."""
+        """Fold the run again, from its `history` up to offset `end` and the records buffered since."""
         later, self._buffered = [record for record in self._buffered if record.offset >= end], []
         self.look_back_at, self.whole = 0.0, True
         self._reset_fold()

@@ -4,11 +4,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from refold.console.gateway.rates import DEFAULT_LIMITS, BusyError
+from refold.console.gateway.rates import BusyError
 from refold.core.errors import UsageError
 from refold.lab.forks.report import ForkReport
 from refold.lab.forks.worker import ForkJob, ForkSetup
 from refold.lab.processes import ForkProcess
+
+FORK_S = 60.0
+"""Seconds for a fork to load its app, and to run."""
 
 MOST_FORKED = 64 << 20
 """Bytes of a family that a gateway forks: memory has several copies."""
@@ -17,7 +20,7 @@ MOST_FORKED = 64 << 20
 class ForkRoom:
     """Runner of one fork at a time, in a process of its own. `app`: the code to fork with, empty for none."""
 
-    def __init__(self, app: str = "", limit_s: float = DEFAULT_LIMITS.fork_s) -> None:
+    def __init__(self, app: str = "", limit_s: float = FORK_S) -> None:
         self.app, self.limit_s, self._room = app, limit_s, threading.Lock()
         self._process: ForkProcess | None = None
 

@@ -169,7 +169,8 @@ async def _send_problem(answer: _Answer, problem: HttpProblem, *more: tuple[byte
 class TimedProtocol(H11Protocol):
     """HTTP protocol of the server, with a time limit for headers."""
 
-    headers_s = DEFAULT_LIMITS.headers_s
+    headers_s = 10.0
+    """Seconds for the headers of a request; the server itself waits for ever."""
     _due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

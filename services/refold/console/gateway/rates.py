@@ -16,16 +16,10 @@ class GatewayLimits:
 
     clock: Callable[[], float] = time.time
     """Seconds since 1970, by which logins expire."""
-    headers_s: float = 10.0
-    """Seconds for the headers of a request; the server itself waits for ever."""
     body_s: float = 10.0
     """Seconds for the whole body of a request."""
-    send_s: float = 20.0
-    """Seconds for sending a part of a file: a slow client must not hold a place."""
     wait_s: float = 2.0
     """Seconds that a read waits for a write."""
-    fork_s: float = 60.0
-    """Seconds for a fork to load its app, and to run."""
     kept_bytes: int = 32 << 20
     """Bytes of cached runs: three of 5,000 events, or hundreds of usual ones."""
     failed_s: float = 0.5
@@ -60,10 +54,8 @@ class GatewayLimits:
 DEFAULT_LIMITS = GatewayLimits()
 
 
-class BusyError(TransientError):
+class BusyError(TransientError, code="busy"):
     """More concurrent requests, or requests a minute, than the gateway serves."""
-
-    code = "busy"
 
 
 class SharedRoom:

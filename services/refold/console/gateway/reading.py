@@ -44,10 +44,8 @@ MOST_AFTER = 100
 """Places in a `Refold-After` at most."""
 
 
-class NotYetError(errors.TransientError):
+class NotYetError(errors.TransientError, code="behind"):
     """The view is behind the requested write."""
-
-    code = "behind"
 
 
 class After(NamedTuple):

@@ -194,7 +194,8 @@ def _archive(url: str) -> "ArchivedRuns | None":
 class SentFile(StreamingResponse):
     """A file generated while it is sent. The first bytes are made before the status, so that an error gets its own."""
 
-    send_s = DEFAULT_LIMITS.send_s
+    send_s = 20.0
+    """Seconds for sending a part: a slow client must not hold a place."""
 
     def __init__(self, parts: Generator[bytes], media_type: str, **headers: str) -> None:
         self._parts, first = parts, next(parts)

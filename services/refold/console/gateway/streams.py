@@ -120,10 +120,8 @@ READS_AT_ONCE = 3
 """Concurrent reads of streams: the watch needs a thread too."""
 
 
-class TooManyError(TransientError):
+class TooManyError(TransientError, code="too_many_streams"):
     """More streams than a process serves."""
-
-    code = "too_many_streams"
 
 
 @dataclass(eq=False)

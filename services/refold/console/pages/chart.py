@@ -188,7 +188,7 @@ class _RowBuilder(NamedTuple):
         return [Bar(kind, x, to - x, 7, 6) for x, to in _merged_spans(drawn)]
 
     def _child_rows(self, row: ChartRow, name: str) -> Iterator[ChartRow]:
-        """Yield the row of a child run, below that of the step that started it, and if it is opened its steps' rows."""
+        """Yield the row of a child run, below the step that started it, and the rows of its steps if it is opened."""
         child = self.below.runs.get(name)
         if child is None:  # it has not begun, or is erased
             return

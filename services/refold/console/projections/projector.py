@@ -94,10 +94,8 @@ class WholeRuns(Protocol):
         ...
 
 
-class ProjectionError(RefoldError):
+class ProjectionError(RefoldError, code="projection_failed"):
     """The code of a projection raised. `run_id` and `seq` name the event."""
-
-    code = "projection_failed"
 
 
 class RunHead(NamedTuple):

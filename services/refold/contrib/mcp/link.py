@@ -48,10 +48,8 @@ def way_to(command: Sequence[str], url: str, *, settings: Mapping[str, str], cwd
     return Web(url, headers=settings, most_bytes=most_bytes)
 
 
-class UnansweredError(RefoldError):
+class UnansweredError(RefoldError, code="unanswered"):
     """A call was sent and not answered: it may have happened."""
-
-    code = "unanswered"
 
 
 class ServerLink:

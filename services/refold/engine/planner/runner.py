@@ -35,10 +35,8 @@ class WrittenEntry(NamedTuple):
     state: RunState
 
 
-class StandstillError(RefoldError):
+class StandstillError(RefoldError, code="standstill"):
     """Disagreement of code and history, from this `step` on; 0: unknown. `stall` is None without large values."""
-
-    code = "standstill"
 
     def __init__(self, run: RunId, stall: Stall | Lacks) -> None:
         self.run_id, self.step, self.stall = run, 0, stall if isinstance(stall, Stall) else None

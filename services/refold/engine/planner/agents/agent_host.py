@@ -139,10 +139,8 @@ class _Frontier:
         self.turns.append(self.execution.settle(step, outcome))
 
 
-class WaitsForNothingError(RefoldError):
+class WaitsForNothingError(RefoldError, code="waits_for_nothing"):
     """The code of a run that no event can wake."""
-
-    code = "waits_for_nothing"
 
 
 class _RefusedInput(Exception):  # noqa: N818 - not an error: the agent refuses its input
@@ -166,7 +164,10 @@ class Agents:
         self._app, self._rules, self._environment = app, rules, environment
         self._budget = budget or Bounds()
         self._live = LiveCode(LiveRoom(self._budget.live_bytes), Mark()) if live is None else live
-        self._mark, self.forget = self._live.mark, self._live.drop
+        self._mark = self._live.mark
+
+    def forget(self, run: RunId) -> None:
+        self._live.drop(run)
 
     def forget_all(self) -> None:
         for run in self._live:
