@@ -7,13 +7,13 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 
 import structlog
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from refold.core.errors import NotFoundError, RefoldError, UsageError
+from refold.core.wire.canonical import hex_digest
 from refold.engine.runtime import keys
 from refold.engine.runtime.clock import clock_ms
 
@@ -49,7 +49,7 @@ def new_api_key(actor: str, roles: tuple[str, ...], expires_ms: int) -> tuple[st
     text = f"{KEY_PREFIX}{prefix}_{secrets.token_urlsafe(32)}"
     made_ms = clock_ms()
     return text, ApiKey(  # 256 random bits need no slow digest
-        prefix=prefix, digest=_digest(text), actor=actor, roles=roles, expires_ms=expires_ms, made_ms=made_ms
+        prefix=prefix, digest=hex_digest(text), actor=actor, roles=roles, expires_ms=expires_ms, made_ms=made_ms
     )
 
 
@@ -81,7 +81,7 @@ class ApiKeys:
         """Return the stored key of a client's `rfk_...`; None if it is unknown or expired."""
         parts = _KEY.fullmatch(text)
         key = self.named(parts[1]) if parts else None
-        return key if key is not None and hmac.compare_digest(key.digest, _digest(text)) else None
+        return key if key is not None and hmac.compare_digest(key.digest, hex_digest(text)) else None
 
     def change(self, change: Callable[[dict[str, ApiKey]], None]) -> None:
         """Change the file in one step, under a lock. **Raises** as `load`; UsageError without a path."""
@@ -119,7 +119,3 @@ def _file_version(path: Path) -> _State:
     except OSError:
         return 0, 0, 0
     return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, TypedDict, cast
 
 from refold.core.wire import canonical
@@ -59,7 +58,7 @@ def manifest_of(tool: Mapping[str, Any]) -> Manifest:
         "output": finite(tool.get("outputSchema")),
         "annotations": finite(tool.get("annotations") or {}),
     }
-    digest = sha256(canonical.dumps(facts).encode()).hexdigest()
+    digest = canonical.hex_digest(canonical.dumps(facts))
     return cast(Manifest, {**facts, "digest": digest})
 
 

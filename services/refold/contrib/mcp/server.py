@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
-from hashlib import sha256
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
@@ -102,7 +101,7 @@ class MCPServer:
         self._options: dict[str, Any] = {"pool": pool, "timeout": timeout, "retry": retry, "tags": tags}
         where = [name, *self.command, url, cwd, *sorted(f"{key}={value!r}" for key, value in self.given.items())]
         # The scope of a decision: another command, address or credential is another server.
-        self._options["version"] = sha256(canonical.dumps(where).encode()).hexdigest()[:16]
+        self._options["version"] = canonical.hex_digest(canonical.dumps(where))[:16]
         self._tool = lru_cache(MOST_KNOWN)(self._make_tool)
         self._links: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[list[str], ServerLink]]
         self._links = WeakKeyDictionary()

@@ -198,4 +198,4 @@ def _refuse_surrogates(source: str, value: Any) -> None:
 def idempotency_key(*, environment: str, run: RunId, step: int, tool: str, args: str) -> str:
     """Key of a call, equal for all its attempts: SHA-256 (hex) of its identity in canonical JSON, as `args` must be."""
     parts = f'{{"args":{args},"environment":{text(environment)},"run":{text(run)},"step":{step},"tool":{text(tool)}}}'
-    return sha256(parts.encode()).hexdigest()
+    return hex_digest(parts)
