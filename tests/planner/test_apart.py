@@ -17,6 +17,7 @@ from refold.core.wire import codec
 from refold.engine.planner import snapshot
 from refold.engine.planner.lane import Lane
 from refold.engine.planner.log.acceptance import Acceptance, Happened
+from refold.engine.planner.recovery import TakeOver
 from refold.engine.ports.log import Outgoing, Record
 from tests.planner.mirror import again
 from tests.planner.rig import Rig
@@ -193,3 +194,21 @@ def test_what_a_zombie_writes_of_a_run_that_is_over_is_taken_out_again() -> None
     assert [r.value for r in rig.broker.log(RUN_SNAPSHOT, 0).records if r.key == key][-2:] == [late, None]
     after = successor(rig, "after")
     assert after.planner.counts["snapshot.broken"] == 0
+
+
+def test_what_a_zombie_writes_while_another_takes_over_is_deleted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    others(rig, 4)
+    key = b"run/other-1"
+    late = codec.encode(KeptRun(RunId("other-1"), 1, 0, "", 0, b"", 1))
+    read_log = TakeOver._read_log
+
+    def beside_a_zombie(start: TakeOver) -> None:
+        rig.broker.write(Outgoing(RUN_SNAPSHOT, 0, key, late, (), 0))
+        read_log(start)
+
+    monkeypatch.setattr(TakeOver, "_read_log", beside_a_zombie)
+    after = successor(rig, "after")
+    others(after, 4, first=4)
+
+    assert [r.value for r in after.broker.log(RUN_SNAPSHOT, 0).records if r.key == key][-2:] == [late, None]

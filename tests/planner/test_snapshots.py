@@ -16,7 +16,7 @@ from refold.core.run import chain, snapshot
 from refold.core.run.finished import ROW_BYTES, Finished
 from refold.core.run.log import LogFold
 from refold.core.run.redrive import reopens
-from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
+from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot, block_key, run_key
 from refold.core.wire import codec
 from refold.engine.planner.snapshot import SnapshotWriter
 from tests.core.histories import Log, examples, random_log
@@ -339,3 +339,71 @@ def test_what_is_kept_of_a_run_goes_only_when_its_row_is_there_for_sure() -> Non
     for end in range(before, len(after.topic) + 1):  # it dies somewhere among what it wrote
         assert Partition(log.records).begin(after.topic[:end])
     assert (snapshot.run_key(RunId("run-0")), None) in after.topic
+
+
+LONG = RunId("long")
+
+
+def begun(notes: int) -> Log:
+    """The history of a run with this many steps: three of them fill a block."""
+    log = Log(run_id=LONG)
+    log.append([RunRequested("a", "1", "ab" * 16, ""), RunStarted()])
+    for n in range(1, notes + 1):
+        log.append([NoteRecorded(n, "k", "x" * 7_000)])
+    return log
+
+
+def left(lane: Partition) -> set[bytes]:
+    """The keys of runs that have a value in the topic."""
+    return {key for key, value in dict(lane.topic).items() if value is not None and key.startswith(b"run/")}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_block_that_a_zombie_writes_of_a_run_is_deleted_when_the_run_is_over(steps: int) -> None:
+    log = begun(steps)
+    lane, zombie = Partition([*log.records]), begun(3)
+    lane.begin([])
+    lane.round(len(lane.log))
+    lane.deliver()
+    other = Partition([*zombie.records])
+    other.begin([])
+    other.round(len(other.log))
+    other.deliver()
+    late = [(key, value) for key, value in other.topic if key.startswith(b"run/")]
+    assert {key for key, _ in late} == {run_key(LONG), block_key(LONG, 0)}
+
+    for key, value in (*lane.topic, *late):
+        lane.snapshot_writer.follow(key, value)
+    lane.topic += late
+    log.append([RunCompleted("1")])
+    lane.log = log.records
+    lane.read(len(lane.log))
+    for _ in range(3):
+        lane.round(len(lane.log))
+        lane.deliver()
+    written = len(lane.topic)
+    lane.round(len(lane.log))
+    lane.deliver()
+
+    assert left(lane) == set()
+    assert len(lane.topic) == written
+    assert Partition(lane.log).begin(lane.topic)
+
+
+def test_own_records_that_are_read_back_are_no_change() -> None:
+    log = begun(5)
+    lane = Partition(log.records)
+    lane.begin([])
+    lane.round(len(lane.log))
+    lane.deliver()
+    written = list(lane.topic)
+
+    for key, value in written:
+        lane.snapshot_writer.follow(key, value)
+    lane.round(len(lane.log))
+    lane.deliver()
+    lane.round(len(lane.log))
+    lane.deliver()
+
+    assert block_key(LONG, 0) in left(lane)
+    assert lane.topic == written

@@ -18,6 +18,7 @@ from refold.core.topics import (
     RUN_OPERATED,
     RUN_REQUESTED,
     RUN_SIGNALLED,
+    RUN_SNAPSHOT,
 )
 from refold.engine.planner.lane import Lane
 from refold.engine.planner.service import Planner
@@ -91,6 +92,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
         found += _approvals(world)
         found += _outcomes(world)
         found += _positions(world)
+        found += _kept(world)
         found += _told(world)
         found += _heard(world, scenario)
     return found
@@ -495,6 +497,17 @@ def _positions(world: World) -> Iterator[str]:
         lane = planner.lanes.get(partition)
         assert lane is not None, "it owns the partition"
         yield from _folded(world, lane)
+
+
+def _kept(world: World) -> Iterator[str]:
+    """At rest a run that is over has a row in the snapshot and no other record, whichever planner wrote it."""
+    for partition in range(world.settings.partitions):
+        last = {record.key or b"": record for record in world.broker.log(RUN_SNAPSHOT, partition).records}
+        for key, record in last.items():
+            kind, _, name = key.partition(b"/")
+            run = world.witness.history.runs.get(name.partition(b"/")[0].decode())
+            if kind in (b"run", b"hold") and record.value is not None and run is not None and run.over:
+                yield f"kept: {key!r} is in {RUN_SNAPSHOT}/{partition}, and run {run.id} is {run.status}"
 
 
 def _folded(world: World, lane: Lane) -> Iterator[str]:

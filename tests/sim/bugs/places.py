@@ -44,6 +44,7 @@ PLACES: dict[str, str] = {
     "Attempt.take_back": "refold.engine.executor.attempt:Attempt.take_back",
     "ChainedAttempt._read_back": "refold.engine.executor.chained:ChainedAttempt._read_back",
     "Executor._take_back": "refold.engine.executor.service:Executor._take_back",
+    "SnapshotWriter.follow": "refold.engine.planner.snapshot:SnapshotWriter.follow",
     "SnapshotWriter.rejoin": "refold.engine.planner.snapshot:SnapshotWriter.rejoin",
     "SnapshotWriter.round": "refold.engine.planner.snapshot:SnapshotWriter.round",
     "ChainedAttempt._over": "refold.engine.executor.chained:ChainedAttempt._over",

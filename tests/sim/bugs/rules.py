@@ -38,6 +38,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "repaired-run-stops-snapshots",
     ),
     "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed",),
+    "A run that is over has a row in the snapshot and nothing else, whoever wrote it.": ("zombies-block-kept",),
     "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),
     "What a topic has lost is asked for again.": ("lost-request-waited-for",),

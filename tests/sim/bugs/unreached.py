@@ -133,6 +133,11 @@ UNREACHED: dict[str, Unreached] = {
         ),
         "planner.test_apart:test_a_repaired_run_is_kept_anew",
     ),
+    "zombies-block-kept": Unreached(
+        (("SnapshotWriter.follow", _nothing),),
+        "planner.test_snapshots:test_a_block_that_a_zombie_writes_of_a_run_is_deleted_when_the_run_is_over",
+        (1,),
+    ),
     "entry-of-no-time": Unreached(
         (wrapped("chain.read", _at_any_time),),
         "core.test_chain:test_an_entry_with_a_time_that_no_log_has_is_void",

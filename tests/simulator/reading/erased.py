@@ -183,7 +183,8 @@ class Erasures:
         """True if a record is of a fork of a run, or of one above it, which is a run of its own and says so."""
         if b'"fork"' in (record.value or b""):
             return True
-        return self.forked(run, (record.key or b"").partition(b"/")[0].decode(errors="replace"))
+        parts = (record.key or b"").split(b"/")
+        return self.forked(run, parts[record.topic == RUN_SNAPSHOT and len(parts) > 1].decode(errors="replace"))
 
     def forked(self, run: str, fork: str) -> bool:
         """True if a run has the history of another one, in which the runs below that are named, too."""

@@ -40,6 +40,10 @@ def block_key(run: RunId, number: int) -> bytes:
     return b"run/%s/%06d" % (run.encode(), number)
 
 
+def kept_run(key: bytes) -> RunId:
+    return RunId(key.split(b"/")[1].decode(errors="replace"))
+
+
 def over_key(round_: int, part: int, rows: bytes) -> bytes:
     """Key of a part of the finished runs' rows. By the digest, another planner at the same round has another key."""
     return OVER_PREFIX + b"%012d/%04d/%s" % (round_, part, blake2b(rows, digest_size=8).hexdigest().encode())
@@ -202,8 +206,8 @@ class PartitionSnapshot:
 
     def left(self, live: Iterable[RunId]) -> dict[bytes, int]:
         """Remove the records of all runs that are not in `live`; return checksums by key."""
-        living = {run.encode() for run in live}
-        keys = [key for key in self._raw if key.split(b"/", 2)[1] not in living]
+        living = set(live)
+        keys = [key for key in self._raw if kept_run(key) not in living]
         return {key: weight(key, self._raw.pop(key)) for key in keys}
 
     def forgotten(self) -> dict[bytes, int]:

@@ -371,9 +371,7 @@ class Lane:
         elif isinstance(item, Record):
             self.log.erase(item)
             # Live, the lane itself has written these records, and its state may be newer.
-            if self.log.live:
-                self.log.snapshot_writer.follow(item.key or b"", item.value)
-            else:
+            if not self.log.live:
                 self.stalls.follow(item.key, item.value, at_ms=item.at_ms)
             self.start.follow(item)
 

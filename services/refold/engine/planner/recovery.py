@@ -59,8 +59,10 @@ class TakeOver:
         return wants
 
     def follow(self, record: Record) -> None:
-        """Read a record of the snapshot below its end at the take-over."""
-        if not self._catch_up.has(RUN_SNAPSHOT):
+        """Read a record of the snapshot."""
+        if self._catch_up.has(RUN_SNAPSHOT):
+            self._log.snapshot_writer.follow(record.key or b"", record.value)
+        else:
             self._log.snapshot.feed(record.key or b"", record.value)
             self.reached(RUN_SNAPSHOT, record.offset + 1)
 

@@ -139,6 +139,7 @@ class SnapshotWriter:
         self._round: SnapshotRound | None = None
         self._resting: dict[RunId, bytes] = {}
         self._next: Marks | None = None
+        self._foreign: dict[bytes, None] = {}
 
     # Changes
 
@@ -175,11 +176,11 @@ class SnapshotWriter:
             self._over[run] = row
 
     def follow(self, key: bytes, value: bytes | None) -> None:
-        """Read a record while the lane is live: a late one of a finished run is marked for deletion."""
+        """Read a record written since the take-over: a foreign one goes once its run is over."""
         if value and key[:4] == b"run/":
-            run = RunId(key.split(b"/")[1].decode(errors="replace"))
-            if run not in self._by_run and run in self._finished:
-                self._obsolete.setdefault(key, 0)
+            row = self._by_run.get(run := snapshot.kept_run(key))
+            if not (row and row.main and key < snapshot.block_key(run, row.blocks - len(row.full))):
+                self._foreign[key] = None
 
     def reopen(self, run: RunId, entries: Iterable[tuple[int, int, bytes]]) -> None:
         """Replace the entries (offset, seq, bytes) of a run that goes on after its end, or with another history."""
@@ -260,6 +261,7 @@ class SnapshotWriter:
         self.send_refused()
         if self._round or self._next or not self.opened:
             return
+        self._settle_foreign()
         changed = any((self._changed, self._over, self._obsolete, self._unwritten))
         marks = None if changed else self._marks(log, inputs)
         if marks and replace(marks, round=self.marks.round, check=self.marks.check) == self.marks:
@@ -270,11 +272,17 @@ class SnapshotWriter:
             self._round.over.insert(0, self._finished.rows())
         self._over, self._unwritten = {}, False
 
+    def _settle_foreign(self) -> None:
+        for key in [key for key in self._foreign if snapshot.kept_run(key) not in self._by_run]:
+            del self._foreign[key]
+            if snapshot.kept_run(key) in self._finished:  # others have another owner
+                self._obsolete.setdefault(key, 0)
+
     def _delete_stale(self) -> None:
         # Delete only what earlier rows replace, as any record of one round may get lost, and the older states of failed
         # runs that go on: a successor would begin from these.
         needed = self._by_run.keys() | (self._over.keys() - self.apart.keys())
-        for key in [key for key in self._obsolete if key.split(b"/")[1].decode() not in needed]:
+        for key in [key for key in self._obsolete if snapshot.kept_run(key) not in needed]:
             self._check ^= self._obsolete.pop(key)
             self._publish(key, None)
 
