@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.events import NoteRecorded, RunCompleted, RunRequested, RunStarted
+from refold.core.events import Failure, NoteRecorded, RunCompleted, RunFailed, RunRequested, RunRetried, RunStarted
 from refold.core.ids import RunId
 from refold.core.messages import Marks
 from refold.core.run import chain, snapshot
@@ -407,3 +407,35 @@ def test_own_records_that_are_read_back_are_no_change() -> None:
 
     assert block_key(LONG, 0) in left(lane)
     assert lane.topic == written
+
+
+def test_a_run_that_goes_on_is_not_lost_to_a_zombie_that_deletes_its_failed_state() -> None:
+    log = begun(0)
+    log.append([RunFailed(Failure("failed", "as scripted"))])
+    zombie = Partition(log.records[:1])
+    zombie.begin([])
+    zombie.round(1)
+    zombie.deliver()
+    zombie.log = [*log.records]
+    zombie.read(2)
+    zombie.round(2)
+    zombie.deliver()  # the row; the older record goes with the next round
+    topic = list(zombie.topic)
+    successor = Partition([*log.records], topic=topic)
+    assert successor.begin(list(topic))
+    log.append([RunRetried("ada")])
+    successor.log = log.records
+    successor.read(3)
+    successor.round(3)
+    successor.deliver()
+    before = len(zombie.topic)
+
+    zombie.round(2)
+    zombie.deliver()
+    deleted = zombie.topic[before:]
+    assert (run_key(LONG), None) in deleted
+
+    for late in (deleted[:1], deleted):
+        after = Partition(log.records)
+        after.begin([*topic, *late])
+        assert after.facts() == plain(log.records)

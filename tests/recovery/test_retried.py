@@ -15,6 +15,7 @@ from refold.core.events import CallProposed, Entry, Failure, RunCompleted, RunRe
 from refold.core.ids import RunId, log_key
 from refold.core.messages import ToolResult
 from refold.core.run import chain
+from refold.core.topics import RUN_SNAPSHOT
 from refold.core.wire import codec
 from refold.engine.planner import recovery
 from refold.engine.planner.recovery import Collected
@@ -459,4 +460,18 @@ def test_a_history_stays_until_the_last_retry_that_needs_it_is_in_the_log() -> N
     seqs = [read.entry.seq for read in rig._chain()]
     assert seqs.count(seq + 1) == 1, "written twice, its planner would follow what counts for nobody else"
     finish(rig, result="3")
+    assert rig.state("r-1").status == "completed"
+
+
+def test_a_run_that_goes_on_is_not_lost_to_a_zombie_that_deletes_what_was_kept_of_its_failure() -> None:
+    rig = failed(shop(three))
+    folded(rig)
+    retry(rig)
+    rig.later(6_000)  # until its snapshot is written
+    assert rig.records(RUN_SNAPSHOT)[-2].key == b"run/r-1"
+
+    rig.broker.write(Outgoing(RUN_SNAPSHOT, 0, b"run/r-1", None, (), 0))
+    rig.deploy(shop(three))
+    finish(rig, result="3")
+
     assert rig.state("r-1").status == "completed"

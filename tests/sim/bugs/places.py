@@ -85,6 +85,7 @@ PLACES: dict[str, str] = {
     "Mailbox.take": "refold.core.run.mailbox:Mailbox.take",
     "run.metering.tokens_of": "refold.core.run.account:tokens_of",
     "suspension.status_change": "refold.core.run.pausing:status_change",
+    "PartitionSnapshot._lost": "refold.core.run.snapshot:PartitionSnapshot._lost",
     "PartitionSnapshot._mark": "refold.core.run.snapshot:PartitionSnapshot._mark",
     "Seal._code": "refold.core.wire.seal:Seal._code",
     "Attempt._run": "refold.engine.executor.attempt:Attempt._run",

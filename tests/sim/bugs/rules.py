@@ -37,7 +37,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "forked-run-stops-snapshots",
         "repaired-run-stops-snapshots",
     ),
-    "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed",),
+    "A snapshot that lacks anything is not believed.": ("holed-snapshot-believed", "retry-lost-to-a-zombie"),
     "A run that is over has a row in the snapshot and nothing else, whoever wrote it.": ("zombies-block-kept",),
     "What the marks rely on is there: every topic goes on to where they say.": ("ends-not-compared",),
     "The outbox keeps a result until its publish is acknowledged.": ("unknown-is-published",),

@@ -16,6 +16,7 @@ from refold.core.approval.decision import Refusal
 from refold.core.events import Entry
 from refold.core.ids import parse_log_key
 from refold.core.run.chain import LogRecord
+from refold.core.run.snapshot import PartitionSnapshot, kept_run
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.engine.executor.chained import ChainedAttempt
@@ -100,6 +101,11 @@ def _unless(stopped: Callable[[SnapshotWriter], bool]) -> Callable[..., Callable
     return wrap
 
 
+def _by_any_row(snapshot: PartitionSnapshot) -> bool:
+    """Takes the row of a failure for that of a run that went on after it."""
+    return any(kept_run(key) not in snapshot.finished for key in snapshot._since if key not in snapshot._raw)
+
+
 UNREACHED: dict[str, Unreached] = {
     "two-keys-two-owners": Unreached(
         (wrapped("ChainedAttempt._read_back", _by_its_own_chain),),
@@ -137,6 +143,10 @@ UNREACHED: dict[str, Unreached] = {
         (("SnapshotWriter.follow", _nothing),),
         "planner.test_snapshots:test_a_block_that_a_zombie_writes_of_a_run_is_deleted_when_the_run_is_over",
         (1,),
+    ),
+    "retry-lost-to-a-zombie": Unreached(
+        (("PartitionSnapshot._lost", _by_any_row),),
+        "planner.test_snapshots:test_a_run_that_goes_on_is_not_lost_to_a_zombie_that_deletes_its_failed_state",
     ),
     "entry-of-no-time": Unreached(
         (wrapped("chain.read", _at_any_time),),

@@ -128,7 +128,7 @@ class PartitionSnapshot:
         self.unkept = False  # the record of some rows was replaced by an unreadable one
         self.horizon_ms = 0  # runs that ended earlier are dropped
         self._raw: dict[bytes, bytes] = {}
-        self._since: set[bytes] = set()
+        self._since: dict[bytes, bytes] = {}  # values at the marks
         self._readable = True
 
     def feed(self, key: bytes, value: bytes | None) -> None:
@@ -141,7 +141,7 @@ class PartitionSnapshot:
             if value is not None:
                 self._raw[key] = value
                 self.check ^= weight(key, value)
-            self._since.add(key)
+            self._since.setdefault(key, before or b"")
         elif key.startswith(OVER_PREFIX):
             self._end(key, value)
         elif key == HORIZON_KEY and value is not None:
@@ -167,9 +167,12 @@ class PartitionSnapshot:
         return runs if self.whole else {}
 
     def _lost(self) -> bool:
-        # A run that was removed since the marks without being finished: its data is missing.
-        gone = {RunId(key.split(b"/")[1].decode()) for key in self._since if key not in self._raw}
-        return any(run not in self.finished for run in gone)
+        # A run was removed since the marks: unfinished, or by a planner that missed its retry.
+        for key in self._since.keys() - self._raw.keys():
+            row, removed = self.finished.get(kept_run(key)), codec.decode_known(KeptRun, self._since[key])
+            if row is None or (removed and removed.seq > row.head.seq):
+                return True
+        return False
 
     def _lives(self, record: KeptRun) -> bool:
         """True if a run is not over, or was retried: then its row is of a former end."""
