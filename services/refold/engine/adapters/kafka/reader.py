@@ -1,5 +1,6 @@
 """Readers without a group: of topics up to their present ends, of records from now on, of single records."""
 
+import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -25,14 +26,19 @@ SOME = 1_000
 """Most messages per call: each costs a kilobyte besides its bytes."""
 
 _AHEAD = {
-    "queued.max.messages.kbytes": 8_192,
-    # When brokers answer: an answer for each record would cost them more than the record did.
-    "fetch.min.bytes": 65_536,
+    # Records are fetched once the earlier ones are taken: a reader that rests gets what has come in one answer. An
+    # answer for each would cost a broker more than the record did; to have it wait for many delays the first by 50 ms.
+    "queued.min.messages": 1,
+    "max.partition.fetch.bytes": 8 << 20,
+    # The fetch of a part of the partitions, if the queue was emptied amid the choice of them, delays those of the rest.
     "fetch.wait.max.ms": 50,
     # Never a silent reset: the owner of a position has to see that it is gone.
     "auto.offset.reset": "error",
 }
-"""Options of readers of whole topics, which tolerate a short delay."""
+"""Options of readers of whole topics."""
+
+_RESTED_S, _AGAIN_S = 0.02, 0.02
+"""Seconds after which a reader has rested, and longest wait for the answer to the fetch that it then allows."""
 
 _ANSWER_S = 10.0
 """Timeout of a broker's answer: a restart takes 3-11 s, and the caller retries."""
@@ -181,8 +187,9 @@ class KafkaNews:
     ) -> None:
         self._names = Names(settings.prefix)
         self.reached: dict[Place, int] = {}
-        self.away = False
-        ahead = _AHEAD if starts is not None else {}
+        self.away, self._taken_s = False, math.inf
+        self._is_ahead = starts is not None
+        ahead = _AHEAD if self._is_ahead else {}
         self._consumer: Consumer = clients.consumer(settings, "reader", error_cb=self._on_error, **ahead)
         places = [(topic, number) for topic in topics for number in range(partitions)]
         try:
@@ -195,7 +202,11 @@ class KafkaNews:
     def take(self, timeout_s: float) -> list[Record]:
         """New records, in order per partition; waits for the first. **Raises** errors that waiting cannot cure."""
         action = "read the news"
+        has_rested = time.monotonic() - self._taken_s > _RESTED_S
         items = clients.arrivals(self._consumer, self._names, limit=SOME, timeout_s=timeout_s, action=action)
+        if items and has_rested:  # they are from the beginning of the rest: what came later lies at the broker
+            items += clients.arrivals(self._consumer, self._names, limit=SOME, timeout_s=_AGAIN_S, action=action)
+        self._taken_s = time.monotonic() if self._is_ahead else math.inf
         self.reached |= {(item.topic, item.partition): item.offset for item in items if isinstance(item, Reached)}
         return [item for item in items if isinstance(item, Record)]
 
