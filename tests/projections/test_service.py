@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from refold.console.projections import following
 from refold.console.projections.following import Follower
 from refold.console.projections.metrics import ViewMetrics
-from refold.console.projections.service import KeptProjection, carried, serving, verify
+from refold.console.projections.service import SHARE, KeptProjection, Pace, carried, serving, verify
 from refold.console.projections.status import status_of
 from refold.console.sql.opening import open_views
 from refold.core.errors import ConflictError, UsageError
@@ -531,3 +531,48 @@ def test_metrics_do_not_call_a_view_stopped_that_keeps_up_with_a_log_under_load(
 
     assert found["refold_projection_stopped"] == [0]
     assert found["refold_projection_lag_records"] == [0]
+
+
+COMMIT_S, RECORD_S = 0.0025, 0.0002
+"""CPU time of a commit, and of each record in it, as measured with SQLite."""
+
+
+def paced(pace: Pace, arrivals: list[float]) -> tuple[list[float], float]:
+    """The delay of each record up to its commit, and the CPU time, of a projection that rests as it is told."""
+    left, now, delays, work = sorted(arrivals), 0.0, list[float](), 0.0
+    while left:
+        now = max(now, left[0])
+        batch = [at for at in left if at <= now]
+        left = left[len(batch) :]
+        cost = COMMIT_S + RECORD_S * len(batch)
+        now, work = now + cost, work + cost
+        delays += [now - at for at in batch]
+        now += pace.rest_s(now, cost)
+    return delays, work
+
+
+def test_the_records_of_a_run_alone_are_not_held_up() -> None:
+    runs = [[second + step * 0.009 for step in range(5)] for second in range(60)]
+
+    delays, _ = paced(Pace(), [at for run in runs for at in run])
+
+    assert max(delays) < 2 * COMMIT_S
+
+
+@pytest.mark.parametrize("rate", [10, 100, 500, 2_000])
+def test_a_steady_stream_shares_commits_and_takes_the_time_of_ten_a_second(rate: int) -> None:
+    seconds = 30
+    delays, work = paced(Pace(), [number / rate for number in range(rate * seconds)])
+
+    least = RECORD_S * rate * seconds
+    assert work - least < seconds * max(SHARE, 11 * COMMIT_S) + 0.05
+    assert max(delays) < 0.12 + RECORD_S * rate
+
+
+def test_a_run_after_a_flood_is_held_up_by_it_no_longer_than_a_second() -> None:
+    flood = [number / 2_000 for number in range(20_000)]
+    late = [12.0 + step * 0.009 for step in range(5)]
+
+    delays, _ = paced(Pace(), flood + late)
+
+    assert max(delays[-5:]) < 2 * COMMIT_S

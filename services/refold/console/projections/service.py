@@ -29,7 +29,9 @@ _log = structlog.get_logger()
 REFRESH_S = 1.0
 """Seconds between looks for generations made by other processes."""
 PACE_S = 0.1
-"""Least seconds between commits of a projection that has caught up: each costs as much as a hundred records."""
+"""Longest rest of projections that have caught up, in seconds: a commit costs as much as ten records."""
+SHARE, BURST_S = 0.05, 0.03
+"""Share of a core that batches may take as they come, and CPU seconds of those after a quiet time: some ten commits."""
 BACKOFF_S = (0.5, 10.0)
 """First and longest wait, in seconds, after an error of Kafka or the database."""
 
@@ -381,12 +383,27 @@ MANY_RECORDS = 1_000
 """Records after which an idle process returns memory: a rebuild leaves 30 MiB."""
 
 
+class Pace:
+    """Rests of projections that have caught up: none for the few records of a run after a quiet time, `PACE_S` in a
+    steady stream, whose records share commits."""
+
+    def __init__(self) -> None:
+        self._spent_s = self._at_s = 0.0
+
+    def rest_s(self, now_s: float, work_s: float) -> float:
+        """Return the seconds to rest after a batch that took this CPU time."""
+        self._spent_s = max(0.0, self._spent_s - SHARE * (now_s - self._at_s)) + work_s
+        self._spent_s, self._at_s = min(self._spent_s, BURST_S + SHARE * PACE_S), now_s
+        return max(0.0, self._spent_s - BURST_S) / SHARE
+
+
 def keep_all(
     slots: Collection[KeptProjection], stop: Callable[[], bool], stand: Callable[[str], None] = lambda _: None
 ) -> None:
     """Update projections until `stop`. Each round reports those halted or behind, or an empty text, to `stand`."""
-    read = MANY_RECORDS
+    read, pace = MANY_RECORDS, Pace()
     while not stop():
+        begun_s = time.thread_time()
         busy = sum(slot.turn(0.0) for slot in slots)
         if not busy:
             if read >= MANY_RECORDS:
@@ -396,7 +413,8 @@ def keep_all(
         read += busy
         stand(_late_names(slots, busy))
         if 0 < busy < MOST_RECORDS:
-            time.sleep(PACE_S)
+            # CPU time: on a busy machine, and while a batch waits for its first record, time passes without work.
+            time.sleep(pace.rest_s(time.monotonic(), time.thread_time() - begun_s))
     for slot in slots:
         slot.close()
 
