@@ -1,6 +1,9 @@
 """Views in a SQLite file, with one writing process and any readers."""
 
+import ctypes
 import fcntl
+import os
+import select
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -18,6 +21,7 @@ _WAIT_MS = 5_000
 """Longest wait for a writing process; a batch of 5,000 records takes a tenth of it."""
 _PARAMETERS = 900
 """Parameters of a statement: SQLite before 2020 takes 999."""
+_IN_ATTRIB = 4
 _SETTINGS = (
     f"busy_timeout = {_WAIT_MS}",
     "journal_mode = wal",
@@ -52,6 +56,7 @@ class SqliteViews(SqlViews):
 
     def __init__(self, url: sa.URL) -> None:
         self._path = Path(url.database or "").absolute()
+        self._changes: IO[bytes] | None = None
         self._locks: dict[str, IO[bytes]] = {}
         self._unclean = True  # a process that ended may have left it so
         # Transactions begin with `_begin`, not where the driver guesses.
@@ -79,7 +84,20 @@ class SqliteViews(SqlViews):
     def fill(self, cursor: Any, of: Statements, rows: Collection[ViewRow]) -> None:
         cursor.executemany(of.upsert(f"values {of.row_marks}"), rows)
 
+    def wait(self, timeout_s: float) -> bool:
+        if self._changes is None:
+            self._changes = _changes_of(self._path)
+            return self._changes is not None  # changes before it are not noticed
+        poll = select.poll()  # `select` takes no descriptors above 1,023, which a gateway has
+        poll.register(self._changes, select.POLLIN)
+        poll.poll(timeout_s * 1_000)
+        self._changes.read(65_536)
+        return True
+
     def cleanse(self, *, removed: bool) -> None:
+        if self._locks:  # after the commit, so that a process that notices it sees the rows
+            with suppress(OSError):
+                os.utime(self._path)
         # What is overwritten in the file stays in the log of it until that is cut. A reader may hold that up: then a
         # later transaction does it. The one before this is committed, so nothing here may fail.
         self._unclean |= removed
@@ -114,9 +132,21 @@ class SqliteViews(SqlViews):
 
     def close(self) -> None:
         super().close()
-        for handle in self._locks.values():
+        for handle in (*self._locks.values(), *filter(None, [self._changes])):
             handle.close()
         self._locks.clear()
+
+
+def _changes_of(path: Path) -> IO[bytes] | None:
+    """Open a stream of inotify events, one for each time that a process sets the times of a file; None without it."""
+    library: Any = ctypes.CDLL(None)
+    if not hasattr(library, "inotify_init1"):  # macOS
+        return None
+    number = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if number >= 0 and library.inotify_add_watch(number, bytes(path), _IN_ATTRIB) < 0:
+        os.close(number)
+        return None
+    return os.fdopen(number, "rb", buffering=0) if number >= 0 else None
 
 
 def _set_up(connection: Any, record: object) -> None:
