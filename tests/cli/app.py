@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import App, CallFailed, Context, Limit, NotDone, Retry
+from refold.sdk.current_attempt import current_attempt
 
 app = App("command-line-tests", limits=[Limit("day", agent="bounded", label="tenant", calls=7)])
 ALWAYS = Retry(attempts=20, base=timedelta(milliseconds=100), cap=timedelta(seconds=1))
@@ -79,6 +80,23 @@ async def marks(ctx: Context, count: int = 5) -> int:
     """Leaves several lines, one after the other."""
     for n in range(count):
         await ctx.call(mark, ctx.run_id, n)
+    return count
+
+
+@app.tool(effect="pure")
+def speak(n: int) -> int:
+    """Sends a live part."""
+    attempt = current_attempt()
+    assert attempt is not None
+    attempt.tell("text", {"text": f"part {n}"})
+    return n
+
+
+@app.agent
+async def speaker(ctx: Context, count: int = 3) -> int:
+    """Speaks several times, one after the other."""
+    for n in range(count):
+        await ctx.call(speak, n)
     return count
 
 

@@ -79,6 +79,21 @@ def test_a_run_is_started_followed_and_read_by_http(http: httpx.Client) -> None:
     assert [step["name"] for step in http.get("/api/runs/http-1/steps").json()] == ["mark"] * 3
 
 
+def test_a_stream_opened_right_behind_its_request_has_the_run_from_the_first_event_to_the_last(
+    http: httpx.Client,
+) -> None:
+    for number in range(10):
+        run, events, kinds = f"at-once-{number}", list[int](), list[str]()
+        sent = http.post("/api/runs", json={"agent": "speaker", "input": {}, "id": run}, params={"wait": 0})
+        with http.stream("GET", f"/api/runs/{run}/stream", params={"parts": "true"}) as stream:
+            assert stream.status_code == 200, sent.text
+            for line in stream.iter_lines():
+                events += [int(line.removeprefix("id: "))] if line.startswith("id: ") else []
+                kinds += [line.removeprefix("event: ")] if line.startswith("event: ") else []
+        assert events == list(range(1, http.get(f"/api/runs/{run}").json()["seq"] + 1))
+        assert [kind for kind in kinds if kind != "part"][-1] == "RunCompleted"
+
+
 def test_whoever_wrote_reads_what_they_wrote(http: httpx.Client) -> None:
     after = started(http, "http-2", "sleeper").headers["refold-after"]
     cancelled = http.post("/api/runs/http-2/cancel", json={"reason": "enough"}, params={"wait": 30})

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ from refold.console.gateway.streams import RunStreams, StreamListener
 from refold.console.projections.service import KeptProjection
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import ENTRIES
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, UnreachableError
-from refold.core.events import ApprovalDecided, Entry, Event, RunFailed
+from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, UnreachableError
+from refold.core.events import ApprovalDecided, Cause, Entry, Event, RunFailed
 from refold.core.ids import RunId
 from refold.core.tables import ViewRow
+from refold.core.topics import RUN_REQUESTED
 from refold.core.wire import codec
 from refold.engine.ports.tables import Query
 from tests.gateway.test_reading import Bench, ids
@@ -75,7 +77,9 @@ class Site:
         self.log, self.database = ListedLog(), Unsteady()
         self.kept = KeptProjection(Shipped(), self.database, self.log, refresh_s=0.0)
         self.limits = GatewayLimits(away_s=0.02, news_s=0.005, slow_s=1_000.0)
-        self.streams = RunStreams(ReadSide(self.database), limits=self.limits)
+        self.refused: dict[Cause, RefoldError] = {}
+        self.reading = ReadSide(self.database, self.refused.get)
+        self.streams = RunStreams(self.reading, limits=self.limits)
 
     def write(self, pairs: list[Pair]) -> None:
         for key, value in pairs:
@@ -507,6 +511,95 @@ def test_a_stream_too_many_is_a_problem_and_no_broken_answer() -> None:
 
     assert (found.status_code, found.json()["code"]) == (503, "too_many_streams")
     assert found.headers["retry-after"]
+
+
+SENT = Cause(RUN_REQUESTED, 0, 1_007)
+
+
+@pytest.mark.parametrize("kind", ["run", "family"])
+async def test_a_stream_of_a_run_that_was_just_requested_here_waits_for_it(place: Site, kind: Any) -> None:
+    before, _, failed = halves("sad")
+    place.write(long("another"))
+    with pytest.raises(NotFoundError):
+        place.streams.begin(kind, "sad")
+    place.reading.note_sent("sad", SENT)
+    chunks: list[bytes] = []
+
+    async def collect() -> None:
+        async for chunk in place.follow("sad", kind=kind):
+            chunks.append(chunk)
+
+    task = asyncio.create_task(collect())
+    await eventually(lambda: bool(chunks))
+    assert chunks[0] == b": still here\n\n"
+    assert place.streams._early._held.total() == 1
+    place.write(before)
+    await eventually(lambda: b'"RunFailed"' in b"".join(chunks))
+    assert place.streams._early._held.total() == 0
+    task.cancel()
+
+    assert [seq for _, _, seq in told(b"".join(chunks))] == list(range(1, failed + 1)) if kind == "family" else True
+    assert kind == "family" or ids(b"".join(chunks).decode()) == list(range(1, failed + 1))
+    with pytest.raises(NotFoundError):
+        place.streams.begin(kind, "other")
+
+
+async def test_a_stream_of_a_run_that_is_refused_or_late_says_so_and_ends(place: Site) -> None:
+    place.write(long("another"))
+    place.reading.note_sent("late", SENT)
+    place.reading.note_sent("odd", replace(SENT, offset=1_008))
+    place.limits.early_s = 0.0
+    late = (await read_all(place.follow("late"))).decode()
+    place.limits.early_s = 60.0
+    refused = asyncio.create_task(read_all(place.follow("odd")))
+    await eventually(lambda: place.streams._early._held.total() == 1)
+
+    place.refused[replace(SENT, offset=1_008)] = MalformedError("its input is odd")
+    odd = (await asyncio.wait_for(refused, 10)).decode()
+
+    assert late.startswith(": still here\n\nevent: problem\ndata: ")
+    assert json.loads(late.rpartition("data: ")[2])["code"] == "not_found"
+    assert json.loads(odd.rpartition("data: ")[2]) == {"code": "malformed", "detail": "its input is odd", "hint": ""}
+    assert place.streams._early._held.total() == place.streams.count == 0
+    with pytest.raises(MalformedError):  # known by now
+        place.streams.begin("run", "odd")
+
+
+async def test_one_actor_has_half_of_the_streams_that_wait_for_their_run() -> None:
+    place = Site()
+    place.streams = RunStreams(place.reading, limits=GatewayLimits(early=4, news_s=0.005))
+    place.write(long("another"))
+    place.reading.note_sent("new", SENT)
+
+    def follow(actor: str) -> asyncio.Task[bytes]:
+        selection, at = place.streams.begin("run", "new")
+        assert at is not None
+        return asyncio.create_task(read_all(place.streams.follow(selection, at, actor=actor)))
+
+    first = [follow("mal") for _ in range(5)]
+    await eventually(lambda: sum(task.done() for task in first) == 3)
+    other = follow("ada")
+    await eventually(lambda: place.streams._early._held.total() == 3)
+    ended = [(await task).decode() for task in first if task.done()]
+    place.write(long("new"))
+    waiting = [task for task in (*first, other) if not task.done()]
+    whole_runs = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+
+    assert [json.loads(text.rpartition("data: ")[2])["code"] for text in ended] == ["busy"] * 3
+    assert len(whole_runs) == 3
+    assert all(b'"RunCompleted"' in chunks for chunks in whole_runs)
+
+
+def test_a_run_that_nobody_has_requested_here_is_missing_at_once() -> None:
+    site = Bench()
+    site.gateway.reading.note_sent("new", SENT)
+    site.limits.early_s = 0.0
+    with site.http:
+        unknown = site.http.get("/api/runs/unknown/stream")
+        late = site.http.get("/api/runs/new/stream")
+
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+    assert (late.status_code, "event: problem" in late.text) == (200, True)
 
 
 def test_behind_the_end_of_a_run_there_is_no_more() -> None:

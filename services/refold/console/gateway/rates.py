@@ -38,6 +38,10 @@ class GatewayLimits:
     """Seconds for which keys count while the provider is away: withdrawn ones count no longer."""
     streams: int = 1_000
     """Streams of a process. One actor has half of them."""
+    early: int = 64
+    """Streams of a process whose run the view lacks. One actor has half of them."""
+    early_s: float = 10.0
+    """Seconds that such a stream waits for its run."""
     parts_bytes: int = 1 << 20
     """Bytes of live parts that wait for a slow client."""
     news_s: float = 0.05

@@ -6,9 +6,9 @@ import binascii
 import json
 import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
@@ -42,6 +42,8 @@ POLL_S = 0.02
 INPUT_TOPICS = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED)
 MOST_AFTER = 100
 """Places in a `Refold-After` at most."""
+MOST_SENT = 10_000
+"""Cached places of inputs: a few MiB."""
 
 
 class NotYetError(errors.TransientError, code="behind"):
@@ -94,6 +96,7 @@ class ReadSide:
         self, database: ViewDatabase, refused: Refused = lambda _: None, limits: GatewayLimits = DEFAULT_LIMITS
     ) -> None:
         self._database, self._refused, self.kept = database, refused, KeptRuns(limits)
+        self._sent = OrderedDict[str, Cause]()
 
     def store(self) -> ViewStore:
         try:
@@ -132,6 +135,20 @@ class ReadSide:
         if (refused := self._refused(cause)) is not None:
             raise refused
         return f"{cause.topic}/{cause.partition}/{cause.offset}"
+
+    def note_sent(self, run: str, position: Cause) -> None:
+        """Cache the place of the last input for a run that this process has sent."""
+        self._sent[run] = position
+        if len(self._sent) > MOST_SENT:
+            self._sent.popitem(last=False)
+
+    def is_awaited(self, view: ViewReader, run: str) -> bool:
+        """Return True if a view lacks a run that was requested here. **Raises** the error of a refused request."""
+        if (sent := self._sent.get(run)) is None or head_of(view, RunId(run)) is not None:
+            return False
+        with suppress(NotYetError):
+            self.check_after(After(causes=frozenset({sent})))
+        return True
 
     def wait(self, timeout_s: float) -> bool:
         return self._database.wait(timeout_s)

@@ -58,13 +58,15 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Events of a stream, from one partition or all, of the log with this identity. `parts`: with live output."""
+    """Events of a stream, from one partition or all, of the log with this identity. `parts`: with live output;
+    `early`: the view lacks its run."""
 
     kind: SelectionKind
     name: str = ""
     home: int | None = None
     log: str = ""
     parts: bool = field(default=False, compare=False)
+    early: bool = field(default=False, compare=False)
 
     @cached_property
     def tag(self) -> str:

@@ -9,8 +9,8 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
+from contextlib import aclosing, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from refold.client.platform import Platform
 from refold.client.streams import MOST_WAITING_BYTES, LivePart, Tries, part_in
 from refold.console.gateway import selecting
-from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits
+from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits, SharedRoom
 from refold.console.gateway.reading import After, ReadSide, events_after
 from refold.console.projections.projector import HEADS
 from refold.console.projections.shipped.tables import RUN_SESSIONS, RUNS
@@ -126,7 +126,8 @@ class TooManyError(TransientError, code="too_many_streams"):
 
 @dataclass(eq=False)
 class StreamListener:
-    """A stream that waits for news. `over`: its run was erased. Live parts are dropped if its client is slow."""
+    """A stream that waits for news. `over`: its run was erased, or has not begun. Live parts are dropped if its client
+    is slow."""
 
     selection: selecting.Selection
     most_bytes: int
@@ -137,6 +138,8 @@ class StreamListener:
 
     def add(self, part: bytes) -> None:
         """Queue a live part and wake the stream; those that wait are dropped beyond `most_bytes`."""
+SIGN_S = 1.0
+"""Seconds between signs of life, and looks for a refusal, of a stream whose run the view lacks."""
         if self.waiting_bytes + len(part) > self.most_bytes:
             self.take()
         self.parts.append(part)
@@ -171,6 +174,7 @@ class RunStreams:
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._ends: dict[int, int] = {}
 
+_SIGN = b": still here\n\n"
     @property
     def count(self) -> int:
         return self._actors.total()
@@ -186,6 +190,7 @@ class RunStreams:
         self,
         kind: selecting.SelectionKind,
         name: str = "",
+        self._early = SharedRoom(limits.early, "streams of new runs")
         last: str = "",
         after: After | None = None,
         *,
@@ -198,12 +203,13 @@ class RunStreams:
         with reading.still(after) as view:
             log = view.notes().get("log", "")
             now = {number: (end, 0) for number, end in selecting.log_ends(view).items()}
-            home = self._home(view, kind, name)
-        selection = selecting.Selection(kind, name, home, log, parts)
-        start: selecting.Cursor = 0 if kind == "run" else now if from_now or kind in ("all", "inbox") else {}
+            early = kind in ("run", "family") and reading.is_awaited(view, name)
+            home = None if early else self._home(view, kind, name)
+        selection = selecting.Selection(kind, name, home, log, parts, early)
+        start: selecting.Cursor = 0 if kind == "run" else now if early or from_now or kind in ("all", "inbox") else {}
         at = selection.cursor(last) if last else start
         if isinstance(at, int):
-            return selection, at if reading.check_seq(RunId(name), at) else None
+            return selection, at if early or reading.check_seq(RunId(name), at) else None
         ends = {(RUN_LOG, number): offset + bool(events) for number, (offset, events) in at.items()}
         reading.check_after(After(ends))
         return selection, at
@@ -242,6 +248,10 @@ class RunStreams:
                     at = at if listener.news.is_set() or not complete else self._passed(at)
                     yield _heartbeat(selection, at)
                     sent_s = time.monotonic()
+            if selection.early:
+                async with aclosing(self._until_begun(listener, actor)) as signs:
+                    async for sign in signs:
+                        yield sign
                 if complete:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(sent_s + heartbeat_s - time.monotonic()):
@@ -266,6 +276,23 @@ class RunStreams:
             yield listener
         finally:
             self._actors[actor] -= 1
+    async def _until_begun(self, listener: StreamListener, actor: str) -> AsyncGenerator[bytes]:
+        """Yield signs of life until the view has a new run, or else the reason why the stream is over."""
+        reading, name, until = self._reading, listener.selection.name, time.monotonic() + self._limits.early_s
+        try:
+            with self._early.one(actor):
+                while await _in_thread(lambda: reading.is_awaited(reading.store(), name)):
+                    yield _SIGN
+                    if time.monotonic() > until:
+                        raise NotFoundError(f"there is no run {name} so far", hint="ask again later")
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(listener.news.wait(), SIGN_S)
+                    listener.news.clear()  # before the next look, which may miss entries that come during it
+        except RefoldError as error:
+            listener.end()
+            problem = {"code": error.code, "detail": error.message, "hint": error.hint}
+            yield b"event: problem\ndata: %s\n\n" % selecting.json_bytes(problem)
+
             self._actors += Counter()  # forgets actors without a stream
             self._listeners[key].remove(listener)
             if not self._listeners[key]:
@@ -374,7 +401,7 @@ def _keys_of(run: str) -> list[StreamKey]:
 
 def _heartbeat(selection: selecting.Selection, at: selecting.Cursor) -> bytes:
     """Return a sign of life, which moves clients past positions without events for them."""
-    return b": still here\n\n" if isinstance(at, int) else f"id: {selection.id_of(at)}\n: still here\n\n".encode()
+    return _SIGN if isinstance(at, int) else f"id: {selection.id_of(at)}\n: still here\n\n".encode()
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

@@ -145,6 +145,7 @@ class WriteSide:
         if reason := self.stands_still(self._reading.store().notes()):
             raise UnreachableError(reason, hint=REBUILD)
         position = publish_input(self._platform.publisher, operation.message)
+        self._reading.note_sent(operation.message.run_id, position)
         deadline = time.monotonic() + wait_s
         last: object = _UNSEEN
         while True:

@@ -34,6 +34,9 @@ def stream_routes(site: APIRouter) -> None:
     ) -> Response:
         """Send the events of a run as server-sent events until the run is over. The id of each is its number.
 
+        The stream of a run that this gateway has just requested waits ten seconds for it. Without it, or if the request
+        is refused, the stream ends with a message `problem` (`code`, `detail`, `hint`).
+
         A client continues with `Last-Event-ID` at any gateway. After the last event of a completed or cancelled run
         the answer is 204, and browsers do not reconnect. After `RunFailed` the stream waits for the events of a retry.
         The stream of an erased run ends; a reconnect is answered with 410.
