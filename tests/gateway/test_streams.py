@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import threading
+import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from refold.client.platform import Platform
 from refold.client.reading.run import RunEvent
 from refold.client.streams import LivePart
 from refold.console.gateway import selecting
@@ -22,13 +27,20 @@ from refold.console.gateway.streams import RunStreams, StreamListener
 from refold.console.projections.service import KeptProjection
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import ENTRIES
+from refold.console.sql.opening import open_views
 from refold.core.errors import ConflictError, MalformedError, NotFoundError, RefoldError, UnreachableError
-from refold.core.events import ApprovalDecided, Cause, Entry, Event, RunFailed
-from refold.core.ids import RunId
+from refold.core.events import ApprovalDecided, CallProposed, Cause, Entry, Event, RunFailed
+from refold.core.ids import RunId, call_id
+from refold.core.messages import StreamPart
 from refold.core.tables import ViewRow
 from refold.core.topics import RUN_REQUESTED
 from refold.core.wire import codec
+from refold.dev.kafka import EmbeddedKafka
+from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.adapters.kafka.writer import KafkaLive
 from refold.engine.ports.tables import Query
+from refold.engine.runtime.addresses import Addresses
+from refold.engine.runtime.settings import KafkaSettings, Settings
 from tests.gateway.test_reading import Bench, ids
 from tests.projections.histories import Pair, asked, begun, call, entries, long, mixed
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
@@ -600,6 +612,97 @@ def test_a_run_that_nobody_has_requested_here_is_missing_at_once() -> None:
 
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
     assert (late.status_code, "event: problem" in late.text) == (200, True)
+
+
+class Counting(ReadSide):
+    """Counts what the watch and the reader of parts do."""
+
+    waits = looks = looked_up = 0
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits += 1
+        return super().wait(timeout_s)
+
+    def store(self) -> Any:
+        self.looks += 1
+        self.looked_up += threading.current_thread().name == "refold-gateway-parts"
+        return super().store()
+
+
+@pytest.mark.long
+async def test_a_part_waits_for_its_call_without_work_and_goes_out_with_it(place: Site, kafka: EmbeddedKafka) -> None:
+    settings = KafkaSettings(bootstrap=kafka.bootstrap, prefix=f"parts-{uuid.uuid4().hex[:8]}.", partitions=1)
+    Topics(settings, ("default",)).apply()
+    reading = Counting(place.database)
+    streams = RunStreams(reading, Platform(Addresses(Settings(kafka=settings), dev=False, lost=None)), place.limits)
+    place.write(entries("r-1", begun()))
+    selection, at = streams.begin("run", "r-1", parts=True)
+    assert at is not None
+    chunks: list[bytes] = []
+
+    async def collect() -> None:
+        async for chunk in streams.follow(selection, at):
+            chunks.append(chunk)
+
+    task = asyncio.create_task(collect())
+    proposed = entries("r-1", begun(), list(call(1)[:1]))
+    (seq,) = [codec.decode(Entry, value or b"").seq for _, value in proposed[1:]]
+    pool = next(event.pool for event in call(1) if isinstance(event, CallProposed))
+    live, sent = KafkaLive(settings, "test", pool=pool, partitions=1), itertools.count(1)
+    assert streams._live is not None
+    while not streams._live._waiting:  # until the reader is open
+        live.tell(StreamPart(RunId("r-1"), call_id(RunId("r-1"), seq), 1, 1, next(sent), "text", '{"text":"hello"}'))
+        await asyncio.sleep(0.05)
+
+    before, looked = reading.looked_up, time.monotonic()
+    await asyncio.sleep(1.0)
+    assert reading.looked_up - before < 4 * (time.monotonic() - looked)  # with parts that were on their way
+    place.write(proposed)
+
+    await eventually(lambda: b"event: part" in b"".join(chunks))
+    text = b"".join(chunks)
+    assert text.index(b'"CallProposed"') < text.index(b"event: part")
+    task.cancel()
+    streams.close()
+    live.close()
+
+
+async def test_a_stream_over_sqlite_looks_when_the_view_has_changed_and_not_before(tmp_path: Path) -> None:
+    log, database = ListedLog(), open_views(f"sqlite:///{tmp_path}/views.db")
+    kept, reading = KeptProjection(Shipped(), database, log, refresh_s=1_000.0), Counting(database)
+    streams, seen = RunStreams(reading), list[int]()
+    before, _, _ = halves("sad")
+
+    def write(pairs: list[Pair]) -> None:
+        for name, value in pairs:
+            log.write(name, value)
+        while not kept.turn(0.0):
+            pass
+
+    for _ in range(5):
+        await asyncio.to_thread(kept.turn, 0.0)
+    await asyncio.to_thread(write, before[:2])
+    selection, at = streams.begin("run", "sad")
+    assert at is not None
+    task = asyncio.create_task(read(streams.follow(selection, at), seen))
+    await until(seen, 3)
+    await eventually(lambda: reading.waits >= 2)
+    await asyncio.sleep(0.1)
+
+    quiet = reading.looks
+    await asyncio.sleep(0.4)
+    assert reading.looks == quiet
+    for number, pair in enumerate(before[2:5], start=1):
+        await asyncio.to_thread(write, [pair])
+        last = codec.decode(Entry, pair[1] or b"").last_seq
+        await until(seen, last)
+        await asyncio.sleep(0.1)
+        assert reading.looks <= quiet + 3 * number  # the watch's, and the stream's own
+
+    task.cancel()
+    streams.close()
+    kept.close()
+    database.close()
 
 
 def test_behind_the_end_of_a_run_there_is_no_more() -> None:

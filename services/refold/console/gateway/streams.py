@@ -6,6 +6,7 @@ after `RunFailed` a returning client waits for a retry. Streams of several runs 
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import Counter
@@ -35,6 +36,8 @@ GIVE_UP_S = 5.0
 MOST_LIVE_CALLS = 10_000
 """Calls whose pool and last try are cached."""
 RETRY_S = 1.0
+PARTS_UNUSED_S = 60.0
+"""Least seconds that the reader of parts stays open: those sent before it is open are lost."""
 
 
 class WaitingPart(NamedTuple):
@@ -57,29 +60,45 @@ class LiveParts:
         self._pools: dict[str, str] = {}
         self._tries = Tries()
         self._waiting: list[WaitingPart] = []
+        self.view_changed, self._used_s = threading.Event(), -math.inf
         self._thread: threading.Thread | None = None
 
     def listen(self) -> None:
+        self._used_s = time.monotonic()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._read, name="refold-gateway-parts", daemon=True)
             self._thread.start()
 
     def _read(self) -> None:
         settings = self._platform.settings.kafka
-        while self._wanted(""):
+        while self._is_used():
             try:
                 topics = KafkaLogReader(settings).names((RUN_STREAM,))
                 with closing(KafkaNews(settings, topics, self._platform.runs.partitions)) as news:
-                    while self._wanted(""):
-                        for record in news.take(0.1):
+                    while self._is_used():
+                        records = news.take(0.01 if self._waiting else 0.1)
+                        for record in records:
                             if part := part_in(record):
                                 self._waiting.append(WaitingPart(time.monotonic(), pool_of(record.topic), part))
-                        if parts := list(self._credible()):
+                        if (records or self._is_due()) and (parts := list(self._credible())):
                             self._give(parts)
             # The streams go on without parts: their events come from the view.
             except RefoldError as error:
                 OUTAGES.failed("gateway.parts_unread", reason=error.message)
                 time.sleep(RETRY_S)
+
+    def _is_used(self) -> bool:
+        return self._wanted("") or time.monotonic() - self._used_s < PARTS_UNUSED_S
+
+    def close(self) -> None:
+        self._used_s = -math.inf
+
+    def _is_due(self) -> bool:
+        """Return True if the view may have calls of parts that wait, or the first of them is to be dropped."""
+        if self.view_changed.is_set():
+            self.view_changed.clear()
+            return True
+        return bool(self._waiting) and time.monotonic() - self._waiting[0].received_s > GIVE_UP_S
 
     def _credible(self) -> Iterator[LivePart]:
         """Yield parts whose call is in the view, with the pool of their topic. Parts before their call wait."""
@@ -103,7 +122,7 @@ class LiveParts:
 
     def _expected_pool(self, part: StreamPart, looked_up: dict[str, str]) -> str:
         """Return the pool of a part's call, empty for an unknown call; a batch looks up each call once."""
-        if expected := self._pools.get(part.call_id) or looked_up.get(part.call_id):
+        if (expected := self._pools.get(part.call_id) or looked_up.get(part.call_id)) is not None:
             return expected
         seq = parse_call_id(part.call_id)[1]
         events = events_after(self._reading.store(), RunId(part.run_id), seq - 1, 1)
@@ -118,6 +137,8 @@ NET_S = 1.0
 """Seconds between looks where the database notifies of changes, in case a notification is lost."""
 READS_AT_ONCE = 3
 """Concurrent reads of streams: the watch needs a thread too."""
+SIGN_S = 1.0
+"""Seconds between signs of life, and looks for a refusal, of a stream whose run the view lacks."""
 
 
 class TooManyError(TransientError, code="too_many_streams"):
@@ -138,8 +159,6 @@ class StreamListener:
 
     def add(self, part: bytes) -> None:
         """Queue a live part and wake the stream; those that wait are dropped beyond `most_bytes`."""
-SIGN_S = 1.0
-"""Seconds between signs of life, and looks for a refusal, of a stream whose run the view lacks."""
         if self.waiting_bytes + len(part) > self.most_bytes:
             self.take()
         self.parts.append(part)
@@ -155,6 +174,7 @@ SIGN_S = 1.0
         return parts
 
 
+_SIGN = b": still here\n\n"
 StreamKey = tuple[selecting.SelectionKind, str]
 
 
@@ -170,11 +190,11 @@ class RunStreams:
         self._watcher: asyncio.Task[None] | None = None
         self._listeners: dict[StreamKey, set[StreamListener]] = {}
         self._actors: Counter[str] = Counter()
+        self._early = SharedRoom(limits.early, "streams of new runs")
         self._pages: dict[tuple[selecting.Selection, str], asyncio.Task[selecting.Page]] = {}
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._ends: dict[int, int] = {}
 
-_SIGN = b": still here\n\n"
     @property
     def count(self) -> int:
         return self._actors.total()
@@ -190,7 +210,6 @@ _SIGN = b": still here\n\n"
         self,
         kind: selecting.SelectionKind,
         name: str = "",
-        self._early = SharedRoom(limits.early, "streams of new runs")
         last: str = "",
         after: After | None = None,
         *,
@@ -229,6 +248,10 @@ _SIGN = b": still here\n\n"
         """Yield the events behind a place. `named`: begin with the place itself."""
         heartbeat_s = self._limits.heartbeat_s
         with self._listening(selection, actor) as listener:
+            if selection.early:
+                async with aclosing(self._until_begun(listener, actor)) as signs:
+                    async for sign in signs:
+                        yield sign
             if named:
                 yield f"id: {selection.id_of(at)}\nevent: begun\ndata: {{}}\n\n".encode()
             complete, sent_s = False, time.monotonic()
@@ -248,34 +271,11 @@ _SIGN = b": still here\n\n"
                     at = at if listener.news.is_set() or not complete else self._passed(at)
                     yield _heartbeat(selection, at)
                     sent_s = time.monotonic()
-            if selection.early:
-                async with aclosing(self._until_begun(listener, actor)) as signs:
-                    async for sign in signs:
-                        yield sign
                 if complete:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(sent_s + heartbeat_s - time.monotonic()):
                             await listener.news.wait()
 
-    def close(self) -> None:
-        self._loop = None
-        if self._watcher is not None:
-            self._watcher.cancel()
-
-    @contextmanager
-    def _listening(self, selection: selecting.Selection, actor: str) -> Iterator[StreamListener]:
-        listener, key = StreamListener(selection, self._limits.parts_bytes), (selection.kind, selection.name)
-        self._listeners.setdefault(key, set()).add(listener)
-        self._actors[actor] += 1
-        if self._watcher is None or self._watcher.done():
-            self._loop = asyncio.get_running_loop()
-            self._watcher = self._loop.create_task(self._watch())
-        if selection.parts and self._live is not None:
-            self._live.listen()
-        try:
-            yield listener
-        finally:
-            self._actors[actor] -= 1
     async def _until_begun(self, listener: StreamListener, actor: str) -> AsyncGenerator[bytes]:
         """Yield signs of life until the view has a new run, or else the reason why the stream is over."""
         reading, name, until = self._reading, listener.selection.name, time.monotonic() + self._limits.early_s
@@ -293,6 +293,27 @@ _SIGN = b": still here\n\n"
             problem = {"code": error.code, "detail": error.message, "hint": error.hint}
             yield b"event: problem\ndata: %s\n\n" % selecting.json_bytes(problem)
 
+    def close(self) -> None:
+        self._loop = None
+        if self._live is not None:
+            self._live.close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    @contextmanager
+    def _listening(self, selection: selecting.Selection, actor: str) -> Iterator[StreamListener]:
+        listener, key = StreamListener(selection, self._limits.parts_bytes), (selection.kind, selection.name)
+        self._listeners.setdefault(key, set()).add(listener)
+        self._actors[actor] += 1
+        if self._watcher is None or self._watcher.done():
+            self._loop = asyncio.get_running_loop()
+            self._watcher = self._loop.create_task(self._watch())
+        if selection.parts and self._live is not None:
+            self._live.listen()
+        try:
+            yield listener
+        finally:
+            self._actors[actor] -= 1
             self._actors += Counter()  # forgets actors without a stream
             self._listeners[key].remove(listener)
             if not self._listeners[key]:
@@ -340,6 +361,8 @@ _SIGN = b": still here\n\n"
                 await asyncio.sleep(self._limits.away_s)
                 continue
             # With the wake-ups, without an await between: `_passed` must not move a stream past entries to send.
+            if self._live is not None and ends != positions:
+                self._live.view_changed.set()
             positions = self._ends = ends
             # A read under way may have begun before these entries: no stream joins it any more.
             self._pages.clear()

@@ -100,6 +100,6 @@ class KafkaLive:
                 self._producer.flush(_LAST_S)
 
     def _connected(self) -> Producer:
-        lossy = {"enable.idempotence": False, "acks": "1", "linger.ms": 20}
+        lossy = {"enable.idempotence": False, "acks": "1", "linger.ms": 10}
         limits = {"delivery.timeout.ms": MOST_AGE_MS, "queue.buffering.max.kbytes": MOST_KBYTES}
         return clients.producer(self._settings, self._client, **lossy, **limits)
