@@ -5,6 +5,11 @@ minute) of `--calls N` calls each, with three events a call. A tenth of them is 
 again, and goes on behind the last id. Prints JSON: events that were lost or came out of order, CPU of the gateway's
 process for each delivery (connecting and looking for news included), memory for each stream, and the time from an
 entry's `at_ms` to its receipt. Everything runs on this machine, so times are bounds.
+
+`--alone N`: instead, N runs of three steps, one after another. Each is requested with `?wait=0`, and followed with its
+live parts right after the answer. Prints the time from the request to the first event, the first part and the end of
+the stream, and the answers 404. Then, with one stream of all runs: CPU of gateway, projector and broker, without runs
+and with `--rate` runs a second, each for `--seconds`. `--store` names the database of the views.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +32,15 @@ from urllib.parse import urlsplit
 
 import httpx
 from tests.cli.terminal import Dev, served
+from tests.contract.table_benches import postgres_server
 from tests.tidy.repository import ROOT
 from tests.waiting import eventually
+
+from refold.client.operations.operation import publish_input
+from refold.client.platform import Platform
+from refold.core.ids import RunId
+from refold.core.messages import RunRequest
+from refold.engine.runtime.addresses import addresses
 
 QUIET_S = 3.0
 """Between the last connection and the beginning of the runs: memory is measured there."""
@@ -149,13 +162,84 @@ def figures(listeners: list[Listener], ends: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def quantiles(times_s: list[float]) -> dict[str, float]:
+    """Percentiles; on a busy machine the 10th is what the path takes. **Units**: milliseconds."""
+    ordered = sorted(times_s)
+    return (
+        {f"p{part}": round(1_000 * ordered[len(ordered) * part // 100], 1) for part in (10, 50, 90)} if ordered else {}
+    )
+
+
+async def alone(dev: Dev, runs: int, prefix: str) -> dict[str, Any]:
+    """Follow runs, each from right after its request, and return the times since then."""
+    times: dict[str, list[float]] = {"first_event": [], "first_part": [], "end": []}
+    missing = 0
+    async with httpx.AsyncClient(base_url=dev.state["gateway"], timeout=60) as http:
+        for number in range(runs):
+            begun, name, seen = time.monotonic(), f"{prefix}-{number}", set[str]()
+            body = {"agent": "speaker", "input": {"count": 3}, "id": name}
+            (await http.post("/api/runs", json=body, params={"wait": 0})).raise_for_status()
+            while "end" not in seen:
+                async with http.stream("GET", f"/api/runs/{name}/stream", params={"parts": "true"}) as stream:
+                    missing += stream.status_code == 404
+                    async for line in stream.aiter_lines():
+                        at = {"id": "first_event", "event: part": "first_part"}
+                        of = at.get(line if line.startswith("event") else line.partition(":")[0], "")
+                        if of and of not in seen:
+                            seen.add(of)
+                            times[of].append(time.monotonic() - begun)
+                    if "first_event" in seen:
+                        seen.add("end")
+                        times["end"].append(time.monotonic() - begun)
+                if "end" not in seen:
+                    await asyncio.sleep(0.005)
+            await asyncio.sleep(0.3)
+    return {"runs": runs, "answers_404": missing, "ms": {name: quantiles(of) for name, of in times.items()}}
+
+
+async def loaded(dev: Dev, rate: int, seconds: int) -> dict[str, Any]:
+    """CPU of services beside one stream of all runs. **Units**: milliseconds a second."""
+    services = [name for name in ("gateway", "projections", "broker") if dev.state["processes"].get(name)]
+    publisher = Platform(addresses(data=str(dev.data)), source="benchmark").publisher
+    loop, threads, received = asyncio.get_running_loop(), ThreadPoolExecutor(8), 0
+    url = urlsplit(dev.state["gateway"])
+
+    async def follow() -> None:
+        nonlocal received
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1 << 24)
+        writer.write(f"GET /api/stream HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+        while chunk := await reader.read(1 << 20):
+            received += chunk.count(b"\nevent: RunCompleted")
+
+    async def cpu(per_second: int) -> dict[str, float]:
+        before, begun = {name: cpu_s(dev.pid(name)) for name in services}, time.monotonic()
+        for number in range(max(1, per_second) * seconds):
+            await asyncio.sleep(begun + number / max(1, per_second) - time.monotonic())
+            if per_second:
+                request = RunRequest(RunId(f"load-{number}"), "speaker", '{"count":3}', "ann")
+                loop.run_in_executor(threads, publish_input, publisher, request)
+        await asyncio.sleep(begun + seconds - time.monotonic())
+        return {name: round((cpu_s(dev.pid(name)) - before[name]) / seconds * 1_000, 1) for name in services}
+
+    follower = asyncio.create_task(follow())
+    await asyncio.sleep(QUIET_S)
+    idle = await cpu(0)
+    busy = await cpu(rate)
+    await asyncio.sleep(QUIET_S)
+    follower.cancel()
+    return {"idle": idle, f"{rate}_runs_a_second": busy, "runs_followed": received, "runs_sent": rate * seconds}
+
+
 @contextmanager
-def platform(folder: Path) -> Iterator[Dev]:
+def platform(folder: Path, store: str = "sqlite") -> Iterator[Dev]:
     """A running platform with an agent that makes calls."""
     (folder / "effects").touch()
-    with served(ROOT / "tests" / "cli" / "app.py", folder, EFFECTS=str(folder)) as dev:
-        eventually(lambda: ready(dev.state["gateway"]))
-        yield dev
+    many = {"EFFECTS": str(folder), "REFOLD_GATEWAY__WRITES": '{"person": 60000}'}
+    with postgres_server() if store == "postgres" else nullcontext() as server:
+        views = {"REFOLD_VIEWS__URL": server.get_uri()} if server else {}
+        with served(ROOT / "tests" / "cli" / "app.py", folder, **many, **views) as dev:
+            eventually(lambda: ready(dev.state["gateway"]))
+            yield dev
 
 
 def ready(url: str) -> bool:
@@ -166,10 +250,18 @@ def ready(url: str) -> bool:
         return False
 
 
-def main(clients: int, runs: int, calls: int) -> dict[str, Any]:
+def main(given: argparse.Namespace) -> dict[str, Any]:
     """Start a platform, measure, and end it."""
-    with tempfile.TemporaryDirectory() as folder, platform(Path(folder)) as dev:
-        return asyncio.run(measured(dev, clients, runs, calls))
+    with tempfile.TemporaryDirectory() as folder, platform(Path(folder), given.store) as dev:
+        if not given.alone:
+            return asyncio.run(measured(dev, given.clients, given.runs, given.calls))
+        asyncio.run(alone(dev, 5, "warm"))  # compiles and connects
+        found = asyncio.run(alone(dev, given.alone, "alone"))
+        return (
+            found
+            if not given.seconds
+            else found | {"cpu_ms_a_second": asyncio.run(loaded(dev, given.rate, given.seconds))}
+        )
 
 
 if __name__ == "__main__":
@@ -177,5 +269,8 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--calls", type=int, default=40)
-    given = parser.parse_args()
-    print(json.dumps(main(given.clients, given.runs, given.calls), indent=2))
+    parser.add_argument("--alone", type=int, default=0)
+    parser.add_argument("--rate", type=int, default=100)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    print(json.dumps(main(parser.parse_args()), indent=2))
