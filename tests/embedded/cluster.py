@@ -16,8 +16,10 @@ from refold.dev.jars import Progress
 from refold.dev.kafka import EmbeddedKafka, fresh_id
 from refold.dev.ports import HOST, remembered_ports
 
-# For tests that kill the broker often: it is back 4.5 s sooner, but lost for seconds under load.
+# For tests that stop the broker (SIGSTOP): it loses its session, as a busy one does.
 QUICK_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+# No test is patient enough for the end of such a session: a killed broker is back without it.
+LONG_SESSION = {"broker.session.timeout.ms": "600000"}
 NODES = (1, 2, 3)
 _COPIES = {
     "offsets.topic.replication.factor": "3",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from refold.core.errors import RefoldError
 from refold.dev.kafka import EmbeddedKafka
-from tests.embedded.cluster import QUICK_SESSION
+from refold.dev.ports import HOST
+from tests.embedded.cluster import LONG_SESSION
 from tests.waiting import eventually, under_load
 
 
@@ -24,7 +26,7 @@ from tests.waiting import eventually, under_load
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """Give a broker of this file's own, to be killed."""
     folder = tmp_path_factory.mktemp("killed")
-    with EmbeddedKafka(folder, properties={**QUICK_SESSION, "log.cleaner.backoff.ms": "250"}) as running:
+    with EmbeddedKafka(folder, properties={"log.cleaner.backoff.ms": "250", **LONG_SESSION}) as running:
         yield running
 
 
@@ -41,6 +43,12 @@ def write(broker: EmbeddedKafka, topic: str, value: bytes) -> None:
     producer.produce(topic, value, on_delivery=lambda error, record: failures.append(error))
     producer.flush(60)
     assert failures == [None]
+
+
+def is_open(port: int) -> bool:
+    """Tell whether something listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def read(broker: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]:
@@ -67,8 +75,35 @@ def test_an_acknowledged_record_survives_kill_9_at_the_same_address(broker: Embe
 
     assert broker.bootstrap == address
     assert read(broker, "survives", 2) == [b"before", b"after"]
-    # 2.7 s alone on two cores; with the default session timeout it would be 11 s.
+    # 1.8 s alone on two cores, with any session timeout.
     assert back < under_load(10)
+
+
+def test_a_broker_killed_with_its_owner_is_back_as_quickly(broker: EmbeddedKafka) -> None:
+    create(broker, "orphaned")
+    write(broker, "orphaned", b"before")
+    broker.kill()
+
+    with EmbeddedKafka(broker.data_dir, properties=LONG_SESSION) as second:
+        write(second, "orphaned", b"after")
+        assert read(second, "orphaned", 2) == [b"before", b"after"]
+
+    broker.start()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.4])
+def test_a_broker_killed_before_it_serves_is_back_as_quickly(broker: EmbeddedKafka, after_s: float) -> None:
+    broker.kill()
+    broker.launch()
+    eventually(lambda: is_open(broker.controller_port))
+    until = time.monotonic() + after_s
+    while time.monotonic() < until:
+        broker.answers()
+    broker.kill()
+
+    broker.start()
+
+    write(broker, "survives", b"later")
 
 
 def test_another_object_on_the_folder_finds_ports_and_records(broker: EmbeddedKafka) -> None:

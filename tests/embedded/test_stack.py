@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from redis import Redis, RedisError
 
 from refold.core.errors import ConflictError, RefoldError, UnreachableError
 from refold.dev.stack import DevStack, Listeners, Servers, ServiceProcess
-from tests.embedded.cluster import QUICK_SESSION
+from tests.embedded.cluster import LONG_SESSION
 from tests.embedded.processes import SLEEPER, gone, lives
 from tests.embedded.wiping import wipe_valkey
 from tests.waiting import eventually
@@ -37,6 +37,13 @@ from refold.dev.stack import DevStack, Servers, ServiceProcess
 sleeper = ServiceProcess("planner", tuple(sys.argv[2:]))
 with DevStack(Path(sys.argv[1]), [sleeper], servers=Servers(kafka="127.0.0.1:9")) as stack:
     stack.run_until_stopped(lambda: print("ready", flush=True))
+"""
+SERVES = """
+import time
+time.sleep(%r)
+open(%r, "a").write("%s\\n")
+print('{"event": "lane.live"}')
+time.sleep(600)
 """
 
 
@@ -75,7 +82,7 @@ def answers(redis: str) -> bool:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
     """Give a whole stack with stand-in services, whose processes may be killed."""
     folder = tmp_path_factory.mktemp("dev")
-    with DevStack(folder, SERVICES, prepare=create_topic, servers=Servers(properties=QUICK_SESSION)) as running:
+    with DevStack(folder, SERVICES, prepare=create_topic, servers=Servers(properties=LONG_SESSION)) as running:
         yield running
 
 
@@ -126,6 +133,33 @@ def test_dev_json_follows_a_process_that_was_killed(stack: DevStack, name: str) 
     eventually(lambda: answers(stack.redis))
     admin = AdminClient({"bootstrap.servers": stack.kafka, "log_level": 0})
     eventually(lambda: "made-by-prepare" in admin.list_topics(timeout=60).topics)
+
+
+def test_a_killed_broker_takes_writes_before_its_session_is_over(stack: DevStack) -> None:
+    (first,) = processes(stack.data_dir)["broker"]
+
+    os.kill(first, signal.SIGKILL)
+
+    reports: list[object] = []
+    producer = Producer({"bootstrap.servers": stack.kafka, "acks": "all", "log_level": 0})
+    producer.produce("made-by-prepare", b"after", on_delivery=lambda error, record: reports.append(error))
+    producer.flush(120)
+    assert reports == [None]
+
+
+def test_services_that_a_run_needs_serve_before_the_others_start(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    first = SERVES % (1.0, str(order), "first")
+    rest = SERVES % (0.0, str(order), "rest")
+
+    services = (
+        ServiceProcess("gateway", (sys.executable, "-c", rest)),
+        ServiceProcess("planner", (sys.executable, "-u", "-c", first), serves="lane.live"),
+    )
+    with DevStack(tmp_path, services, servers=Servers(KAFKA, REDIS)):
+        eventually(lambda: order.exists() and len(order.read_text().split()) == 2)
+
+    assert order.read_text().split() == ["first", "rest"]
 
 
 def test_a_wiped_valkey_is_empty_and_served_again(stack: DevStack) -> None:

@@ -41,8 +41,9 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
 
 
 def ready(dev: Dev) -> None:
-    """Waits for the line that says so: what it printed answers at once, without another try."""
-    eventually(lambda: "ready after" in (dev.data / "dev.log").read_text(), within=90, what="`refold dev`")
+    """Waits for the lines that say so: what they name answers at once, without another try."""
+    log = dev.data / "dev.log"
+    eventually(lambda: {"ready", "API"} <= {*log.read_text().split()}, within=90, what="`refold dev`")
     assert httpx.get(f"{dev.state['gateway']}/readyz").is_success
     assert httpx.get(f"{dev.state['gateway']}/").is_success
 

@@ -5,10 +5,12 @@ import hashlib
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
@@ -29,6 +31,10 @@ _CONNECT_TIMEOUT_S = 0.2
 _METADATA_TIMEOUT_S = 1.0
 _WARMING_UP = "warming up Kafka (once for each Java: 20 to 80 s now, 3 s less at each later start)"
 _REHEARSAL_GRACE = timedelta(seconds=120)
+_CONTROLLER_TIMEOUT_S = 1.0
+# UnregisterBroker, version 0, of node 1; librdkafka has no such request.
+_UNREGISTER = struct.pack(">ihhihbib", 16, 64, 0, 1, -1, 0, 1, 0)
+_NOT_CONTROLLER = b"\0\x29"
 # One node, small, with quick restarts.
 _FOR_A_LAPTOP = {
     "process.roles": "broker,controller",
@@ -48,8 +54,7 @@ _FOR_A_LAPTOP = {
     "num.io.threads": "4",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
-    # A broker whose heartbeat is late loses its partitions; on a busy machine it is seconds late. After kill -9 the
-    # controller refuses the new broker until the old one's session is over, so Kafka's 9 s would be the longer wait.
+    # A broker whose heartbeat is late loses its partitions; on a busy machine it is seconds late.
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
     # The controller writes an empty record twice a second, a third of an idle broker's cost.
@@ -106,6 +111,7 @@ class EmbeddedKafka(EmbeddedServer):
         self._progress = progress or silent
         self._flags: tuple[Sequence[str], Sequence[str]] | None = None
         self._admin: AdminClient | None = None
+        self._dead_registered = False
 
     @property
     def bootstrap(self) -> str:
@@ -118,8 +124,17 @@ class EmbeddedKafka(EmbeddedServer):
         addresses = {"port": self.port, "controller_port": self.controller_port}
         content = server_properties(self.store, **addresses, extra=self._properties)
         write_atomic(self._conf, content, mode=0o600)
+        self.expect()
         if not (self.store / "meta.properties").exists():
             self._format()
+
+    def expect(self) -> None:
+        """Note before a start whether the broker was killed while it served. The controller would refuse its successor
+        until its session has run out, so `answers` removes its registration."""
+        if self.brokers > 1 or (self.store / ".kafka_cleanshutdown").exists():
+            self._serving.unlink(missing_ok=True)
+        # Without this mark the registration may be the new process's, which would never register again.
+        self._dead_registered = self._serving.exists()
 
     def format_arguments(self) -> list[str]:
         return ["--standalone", f"--cluster-id={fresh_id()}"]
@@ -134,6 +149,8 @@ class EmbeddedKafka(EmbeddedServer):
         return java_command(self._jars, "kafka.Kafka", [str(self._conf)], flags)
 
     def answers(self) -> bool:
+        if self._dead_registered:
+            self._unregister()
         try:
             socket.create_connection((HOST, self.port), _CONNECT_TIMEOUT_S).close()
         except OSError:
@@ -150,7 +167,21 @@ class EmbeddedKafka(EmbeddedServer):
             return False
         if ready:
             self._admin = None
+            with suppress(OSError):  # a full disk: the next restart takes a session longer
+                self._serving.touch()
         return ready
+
+    def _unregister(self) -> None:
+        with (
+            suppress(OSError),
+            socket.create_connection((HOST, self.controller_port), _CONNECT_TIMEOUT_S) as controller,
+        ):
+            controller.settimeout(_CONTROLLER_TIMEOUT_S)
+            controller.sendall(_UNREGISTER)
+            # Length, correlation, no tags, throttle time, and the error code.
+            if (answer := controller.recv(15, socket.MSG_WAITALL)) and answer[-2:] != _NOT_CONTROLLER:
+                self._dead_registered = False
+                self._serving.unlink(missing_ok=True)
 
     @cached_property
     def _jars(self) -> list[Path]:
@@ -205,6 +236,10 @@ class EmbeddedKafka(EmbeddedServer):
             hint = f"`refold dev --fresh`, or delete {self.store}"
             output = done.stdout + done.stderr
             raise RefoldError(f"Kafka cannot format {self.store}: {reason}", hint=hint, output=output)
+
+    @property
+    def _serving(self) -> Path:
+        return self.data_dir / "serving"
 
     @property
     def _conf(self) -> Path:

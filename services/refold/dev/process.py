@@ -62,6 +62,14 @@ def kill(process: Process) -> None:
     process.wait()
 
 
+def logged(log: Path, event: str, since: int) -> bytes | None:
+    """First whole line of a log, from a position on, that has an event; None without one."""
+    with log.open("rb") as handle:
+        handle.seek(since)
+        lines = handle.read().split(b"\n")[:-1]
+    return next((line for line in lines if f'"event": "{event}"'.encode() in line), None)
+
+
 def tail(log: Path, lines: int = 15) -> str:
     try:
         with log.open("rb") as handle:

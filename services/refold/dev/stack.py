@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,7 @@ from refold.dev.jars import Progress, silent
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.ports import HOST, check_free, remembered_ports
 from refold.dev.postgres import EmbeddedPostgres
+from refold.dev.process import logged
 from refold.dev.server import EmbeddedServer
 from refold.dev.supervisor import Child, Exit, Pids, Supervisor
 from refold.dev.valkey import EmbeddedValkey
@@ -31,15 +33,19 @@ _BROKER, _VALKEY, _SERVICES = range(3)
 _WATCH_S = 0.25
 # Time that our own broker may need after its start, on a machine that compiles at the same time.
 _BUSY_S, _AGAIN_S = 60.0, 0.5
+# Longest head start of services that runs need, and the pause between two looks at their logs.
+_FIRST_S, _LOOK_S = 10.0, 0.02
 
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """Service process of the stack; list it twice to run two under one name."""
+    """Service process of the stack; list it twice to run two under one name. Services without `serves`, the log event
+    of one that serves, start after those that have it."""
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    serves: str = ""
 
 
 def _without_restart(supervisor: Supervisor, name: str) -> Callable[[], bool]:
@@ -92,6 +98,8 @@ class DevStack:
         self._writing = threading.Lock()
         self._ready = False
         self._supervisor: Supervisor | None = None
+        self._broker: EmbeddedKafka | None = None
+        self._returning = threading.Lock()
         self.kafka, self.redis = servers.kafka or "", servers.redis or ""
         self.blobs = os.environ.get(BLOBS_URL) or f"file://{self.data_dir / 'blobs'}"
         self.views = os.environ.get(VIEWS_URL) or f"sqlite:///{self.data_dir / 'views' / 'views.db'}"
@@ -105,8 +113,9 @@ class DevStack:
         """Reason why dev.json is out of date; empty if it is not."""
 
     def start(self) -> Self:
-        """Start everything, and return when the servers answer and the services are started. **Raises** ConflictError
-        if another stack runs on the folder; any error of `prepare`. Nothing is left running then."""
+        """Start everything, and return when the servers answer, the first services serve and the others are started.
+        **Raises** ConflictError if another stack runs on the folder; any error of `prepare`. Nothing is left running
+        then."""
         self._lock.acquire()
         try:
             self.data_dir.chmod(0o700)  # logs, topics and the ledger have the arguments of tools, in clear
@@ -117,7 +126,7 @@ class DevStack:
             (self.data_dir / "views").mkdir(exist_ok=True)
             ports = remembered_ports(self.data_dir / "views" / "ports.json", "gateway", "metrics")
             self.gateway, self.metrics = f"http://{HOST}:{ports['gateway']}", f"{HOST}:{ports['metrics']}"
-            self._supervisor = Supervisor(on_change=self._update_dev_json, on_exit=self._listeners.on_exit)
+            self._supervisor = Supervisor(on_change=self._update_dev_json, on_exit=self._on_exit)
             self._start_servers(self._supervisor)
             if self._prepare is not None:
                 self.partitions = self._call_prepare(self._prepare)
@@ -171,24 +180,40 @@ class DevStack:
 
     def _start_servers(self, supervisor: Supervisor) -> None:
         servers: list[tuple[str, EmbeddedServer, int]] = []
-        # Valkey first: it starts while the broker's folder is being formatted.
+        if self._servers.kafka is None:  # the slowest first
+            options: dict[str, Any] = {"properties": self._servers.properties, "progress": self._listeners.progress}
+            broker = EmbeddedKafka(self.data_dir / "kafka", log=self._log("broker"), **options)
+            self.kafka, self._broker = broker.bootstrap, broker
+            servers.append(("broker", broker, _BROKER))
         if self._servers.redis is None:
             valkey = EmbeddedValkey(self.data_dir / "valkey", log=self._log("valkey"))
             self.redis = valkey.url
             servers.append(("valkey", valkey, _VALKEY))
         if self._postgres is not None:
             servers.append(("postgres", self._postgres, _VALKEY))
-        if self._servers.kafka is None:
-            options: dict[str, Any] = {"properties": self._servers.properties, "progress": self._listeners.progress}
-            broker = EmbeddedKafka(self.data_dir / "kafka", log=self._log("broker"), **options)
-            self.kafka = broker.bootstrap
-            servers.append(("broker", broker, _BROKER))
         for name, server, rank in servers:
             check_free(server.data_dir / "ports.json")
             server.prepare()
             supervisor.add(Child(name, tuple(server.command()), server.log, rank=rank, grace=server.grace))
         for name, server, _ in servers:
             server.wait_ready(alive=_without_restart(supervisor, name))
+
+    def _on_exit(self, gone: Exit) -> None:
+        if gone.name == "broker" and self._broker is not None:
+            self._broker.expect()
+            threading.Thread(target=self._wait_for_broker, args=(self._broker,), daemon=True).start()
+        self._listeners.on_exit(gone)
+
+    def _wait_for_broker(self, broker: EmbeddedKafka) -> None:
+        # A second request to forget the dead broker could remove the new one's registration.
+        with suppress(RefoldError), self._returning:  # the stack has stopped
+            supervisor = self.supervisor
+            try:
+                broker.wait_ready(alive=lambda: supervisor.active)
+            except UnreachableError:
+                # Its registration was removed in place of the dead one's: only a restart registers it again.
+                with supervisor.down("broker"):
+                    pass
 
     def _call_prepare(self, prepare: Callable[[str], int | None]) -> int:
         deadline = time.monotonic() + _BUSY_S
@@ -215,11 +240,26 @@ class DevStack:
         shared["REFOLD_GATEWAY__PORT"] = self.gateway.rpartition(":")[2]
         # Lines that a killed service has printed must be in its log.
         shared["PYTHONUNBUFFERED"] = "1"
-        for service in self._services:
+
+        def start(service: ServiceProcess) -> None:
             # They share a machine, so one metrics address for all of them would serve only the first.
             shared[METRICS] = outer.get(METRICS, self.metrics) if service.name == "gateway" else ""
             env = {**shared, **service.env}
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
+
+        first = [service for service in self._services if service.serves]
+        since = {log: log.stat().st_size for service in first if (log := self._log(service.name)).exists()}
+        for service in first:
+            start(service)
+        # On two cores, the first run would otherwise wait for the imports of the pages.
+        deadline = time.monotonic() + _FIRST_S
+        for service in first:
+            log = self._log(service.name)
+            while not logged(log, service.serves, since.get(log, 0)) and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+        for service in self._services:
+            if service not in first:
+                start(service)
 
     def _update_dev_json(self, pids: Pids) -> None:
         # Two threads call this, and both drafts of the file have the same name.

