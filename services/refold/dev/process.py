@@ -62,6 +62,11 @@ def kill(process: Process) -> None:
     process.wait()
 
 
+def size(log: Path) -> int:
+    """Bytes of a log; 0 if it does not exist."""
+    return log.stat().st_size if log.exists() else 0
+
+
 def logged(log: Path, event: str, since: int) -> bytes | None:
     """First whole line of a log, from a position on, that has an event; None without one."""
     with log.open("rb") as handle:

@@ -18,7 +18,7 @@ from refold.dev.jars import Progress, silent
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.ports import HOST, check_free, remembered_ports
 from refold.dev.postgres import EmbeddedPostgres
-from refold.dev.process import logged
+from refold.dev.process import logged, size
 from refold.dev.server import EmbeddedServer
 from refold.dev.supervisor import Child, Exit, Pids, Supervisor
 from refold.dev.valkey import EmbeddedValkey
@@ -248,18 +248,22 @@ class DevStack:
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
         first = [service for service in self._services if service.serves]
-        since = {log: log.stat().st_size for service in first if (log := self._log(service.name)).exists()}
+        since = {service.name: size(self._log(service.name)) for service in first}
         for service in first:
             start(service)
         # On two cores, the first run would otherwise wait for the imports of the pages.
-        deadline = time.monotonic() + _FIRST_S
-        for service in first:
-            log = self._log(service.name)
-            while not logged(log, service.serves, since.get(log, 0)) and time.monotonic() < deadline:
-                time.sleep(_LOOK_S)
+        self._wait_serving(first, since)
         for service in self._services:
             if service not in first:
                 start(service)
+
+    def _wait_serving(self, services: list[ServiceProcess], since: Mapping[str, int]) -> None:
+        """Wait for the services' log events after positions `since`, at most 10 s."""
+        deadline = time.monotonic() + _FIRST_S
+        for service in services:
+            log = self._log(service.name)
+            while not logged(log, service.serves, since[service.name]) and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
 
     def _update_dev_json(self, pids: Pids) -> None:
         # Two threads call this, and both drafts of the file have the same name.

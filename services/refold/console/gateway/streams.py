@@ -225,8 +225,8 @@ class RunStreams:
             early = kind in ("run", "family") and reading.is_awaited(view, name)
             home = None if early else self._home(view, kind, name)
         selection = selecting.Selection(kind, name, home, log, parts, early)
-        start: selecting.Cursor = 0 if kind == "run" else now if early or from_now or kind in ("all", "inbox") else {}
-        at = selection.cursor(last) if last else start
+        skips_past = early or from_now or kind in ("all", "inbox")
+        at = selection.cursor(last) if last else _start_of(kind, now if skips_past else {})
         if isinstance(at, int):
             return selection, at if early or reading.check_seq(RunId(name), at) else None
         ends = {(RUN_LOG, number): offset + bool(events) for number, (offset, events) in at.items()}
@@ -361,16 +361,19 @@ class RunStreams:
                 await asyncio.sleep(self._limits.away_s)
                 continue
             # With the wake-ups, without an await between: `_passed` must not move a stream past entries to send.
-            if self._live is not None and ends != positions:
-                self._live.view_changed.set()
             positions = self._ends = ends
-            # A read under way may have begun before these entries: no stream joins it any more.
-            self._pages.clear()
-            for key in keys:
-                for listener in self._listeners.get(key, ()):
-                    listener.news.set()
+            self._wake(keys)
             if not notified:
                 await asyncio.sleep(self._limits.news_s)
+
+    def _wake(self, keys: Collection[StreamKey]) -> None:
+        if self._live is not None and keys:
+            self._live.view_changed.set()
+        # A read under way may have begun before these entries: no stream joins it any more.
+        self._pages.clear()
+        for key in keys:
+            for listener in self._listeners.get(key, ()):
+                listener.news.set()
 
     def _look(self, before: dict[int, int] | None) -> tuple[dict[int, int], Collection[StreamKey]]:
         """Return the ends of the log in the view, and the streams with entries since `before`; all, if it is None."""
@@ -425,6 +428,10 @@ def _keys_of(run: str) -> list[StreamKey]:
 def _heartbeat(selection: selecting.Selection, at: selecting.Cursor) -> bytes:
     """Return a sign of life, which moves clients past positions without events for them."""
     return _SIGN if isinstance(at, int) else f"id: {selection.id_of(at)}\n: still here\n\n".encode()
+
+
+def _start_of(kind: selecting.SelectionKind, positions: dict[int, tuple[int, int]]) -> selecting.Cursor:
+    return 0 if kind == "run" else positions
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

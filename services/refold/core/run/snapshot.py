@@ -128,7 +128,7 @@ class PartitionSnapshot:
         self.unkept = False  # the record of some rows was replaced by an unreadable one
         self.horizon_ms = 0  # runs that ended earlier are dropped
         self._raw: dict[bytes, bytes] = {}
-        self._since: dict[bytes, bytes] = {}  # values at the marks
+        self._since: dict[bytes, bytes | None] = {}  # values at the marks
         self._readable = True
 
     def feed(self, key: bytes, value: bytes | None) -> None:
@@ -141,7 +141,7 @@ class PartitionSnapshot:
             if value is not None:
                 self._raw[key] = value
                 self.check ^= weight(key, value)
-            self._since.setdefault(key, before or b"")
+            self._since.setdefault(key, before)
         elif key.startswith(OVER_PREFIX):
             self._end(key, value)
         elif key == HORIZON_KEY and value is not None:
@@ -169,7 +169,7 @@ class PartitionSnapshot:
     def _lost(self) -> bool:
         # A run was removed since the marks: unfinished, or by a planner that missed its retry.
         for key in self._since.keys() - self._raw.keys():
-            row, removed = self.finished.get(kept_run(key)), codec.decode_known(KeptRun, self._since[key])
+            row, removed = self.finished.get(kept_run(key)), codec.decode_known(KeptRun, self._since[key] or b"")
             if row is None or (removed and removed.seq > row.head.seq):
                 return True
         return False
