@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import random
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -667,24 +669,48 @@ async def test_a_part_waits_for_its_call_without_work_and_goes_out_with_it(place
     live.close()
 
 
-async def test_a_stream_over_sqlite_looks_when_the_view_has_changed_and_not_before(tmp_path: Path) -> None:
-    log, database = ListedLog(), open_views(f"sqlite:///{tmp_path}/views.db")
-    kept, reading = KeptProjection(Shipped(), database, log, refresh_s=1_000.0), Counting(database)
-    streams, seen = RunStreams(reading), list[int]()
+class SqliteSite:
+    """Streams over views in a SQLite file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.database = ListedLog(), open_views(f"sqlite:///{folder}/views.db")
+        self.kept = KeptProjection(Shipped(), self.database, self.log, refresh_s=1_000.0)
+        self.reading = Counting(self.database)
+        self.streams = RunStreams(self.reading)
+        for _ in range(5):
+            self.kept.turn(0.0)
+
+    async def write(self, pairs: list[Pair]) -> None:
+        def work() -> None:
+            for name, value in pairs:
+                self.log.write(name, value)
+            while not self.kept.turn(0.0):
+                pass
+
+        await asyncio.to_thread(work)
+
+    def follow(self, run: str, seen: list[int]) -> asyncio.Task[None]:
+        selection, at = self.streams.begin("run", run)
+        assert at is not None
+        return asyncio.create_task(read(self.streams.follow(selection, at), seen))
+
+    def close(self) -> None:
+        self.streams.close()
+        self.kept.close()
+        self.database.close()
+
+
+@pytest.fixture
+def sqlite_site(tmp_path: Path) -> Iterator[SqliteSite]:
+    with closing(SqliteSite(tmp_path)) as site:
+        yield site
+
+
+async def test_a_stream_over_sqlite_looks_when_the_view_has_changed_and_not_before(sqlite_site: SqliteSite) -> None:
+    reading, seen = sqlite_site.reading, list[int]()
     before, _, _ = halves("sad")
-
-    def write(pairs: list[Pair]) -> None:
-        for name, value in pairs:
-            log.write(name, value)
-        while not kept.turn(0.0):
-            pass
-
-    for _ in range(5):
-        await asyncio.to_thread(kept.turn, 0.0)
-    await asyncio.to_thread(write, before[:2])
-    selection, at = streams.begin("run", "sad")
-    assert at is not None
-    task = asyncio.create_task(read(streams.follow(selection, at), seen))
+    await sqlite_site.write(before[:2])
+    task = sqlite_site.follow("sad", seen)
     await until(seen, 3)
     await eventually(lambda: reading.waits >= 2)
     await asyncio.sleep(0.1)
@@ -693,16 +719,32 @@ async def test_a_stream_over_sqlite_looks_when_the_view_has_changed_and_not_befo
     await asyncio.sleep(0.4)
     assert reading.looks == quiet
     for number, pair in enumerate(before[2:5], start=1):
-        await asyncio.to_thread(write, [pair])
-        last = codec.decode(Entry, pair[1] or b"").last_seq
-        await until(seen, last)
+        await sqlite_site.write([pair])
+        await until(seen, codec.decode(Entry, pair[1] or b"").last_seq)
         await asyncio.sleep(0.1)
         assert reading.looks <= quiet + 3 * number  # the watch's, and the stream's own
-
     task.cancel()
-    streams.close()
-    kept.close()
-    database.close()
+
+
+async def test_a_stream_over_sqlite_goes_on_when_notifications_are_lost(
+    sqlite_site: SqliteSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", lost)
+    monkeypatch.setattr("refold.console.gateway.streams.NET_S", 0.1)
+    seen: list[int] = []
+    before, _, failed = halves("sad")
+    await sqlite_site.write(before[:2])
+    task = sqlite_site.follow("sad", seen)
+    await until(seen, 3)
+    await eventually(lambda: sqlite_site.reading.waits >= 2)
+
+    await sqlite_site.write(before[2:])
+
+    await asyncio.wait_for(task, 10)
+    assert seen == list(range(1, failed + 1))
 
 
 def test_behind_the_end_of_a_run_there_is_no_more() -> None:
