@@ -31,7 +31,8 @@ _CONNECT_TIMEOUT_S = 0.2
 _METADATA_TIMEOUT_S = 1.0
 _WARMING_UP = "warming up Kafka (once for each Java: 20 to 80 s now, 3 s less at each later start)"
 _REHEARSAL_GRACE = timedelta(seconds=120)
-_CONTROLLER_TIMEOUT_S = 1.0
+# A request that is sent again could remove the new broker's registration.
+_CONTROLLER_TIMEOUT_S = 15.0
 # UnregisterBroker, version 0, of node 1; librdkafka has no such request.
 _UNREGISTER = struct.pack(">ihhihbib", 16, 64, 0, 1, -1, 0, 1, 0)
 _NOT_CONTROLLER = b"\0\x29"
