@@ -108,8 +108,8 @@ conformance: setup ## Have the judges of MCP look at our client, in both eras (n
 contract: setup ## Start, fold and follow a run from Node, by Confluent's registry client (needs Node, and npm's registry)
 	$(BIN)/python -m tests.contract.outside_node
 
-bench: setup ## Measure, as JSON and as a table
-	$(BIN)/python -m benchmarks
+bench: setup ## Measure (PEERS=1: beside its peers; AT="A B": the goals of speed at these checkouts; QUICK=1)
+	$(BIN)/python -m benchmarks$(if $(AT),.table --at $(AT))$(if $(PEERS), --peers)$(if $(AT)$(PEERS), --markdown$(if $(QUICK), --quick))
 
 bench-step: setup ## Count the instructions that a step costs planner, executor and relay, and fail where they are more
 	$(BIN)/python -m benchmarks.step

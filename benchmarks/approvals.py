@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine import AUTHORITY, TRUST, Engine
-from benchmarks.measure import STEPS, memory_mib
+from benchmarks.measure import memory_mib
+from benchmarks.peers.load import STEPS
 
 from refold.client import catalog
 from refold.core.approval.policy import Policy

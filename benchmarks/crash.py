@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.approvals import ALLOW, put_in_force
 from benchmarks.engine import TRUST, Engine
-from benchmarks.measure import STEPS
+from benchmarks.peers.load import STEPS
 
 from refold.client.operations.approvals import Approvals
 from refold.client.operations.runs import Runs

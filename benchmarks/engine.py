@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from benchmarks.measure import STEPS, latency, memory_mib
-from benchmarks.peers.load import STAMPS, cpu_seconds
-from confluent_kafka import Consumer, Producer
+from benchmarks.measure import latency, memory_mib
+from benchmarks.peers.load import STEPS, STEPS_FILE, cpu_seconds
+from confluent_kafka import Consumer, Message, Producer
 
 from refold.core.approval.signature import SigningKey, pinned
+from refold.core.errors import RefoldError
 from refold.core.ids import home
+from refold.core.messages import RunOutcome
+from refold.core.wire.codec import decode
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.supervisor import Child, Supervisor
 from refold.dev.valkey import EmbeddedValkey
@@ -33,13 +36,18 @@ FEW = 1
 
 SERVICES = ("planner", "executor")
 """The services of a step, each with a process in reserve."""
+TOGETHER = ("all",)
+"""The same in one process, where a version of Refold can do that."""
 
 AUTHORITY = SigningKey("root-bench", "root", b"b" * 32)
 TRUST = {AUTHORITY.kid: AUTHORITY.public()}
 
 
 class Engine:
-    """Planner and executor on a broker and a Redis, with topics of their own. `more`: environment of each service."""
+    """Planner and executor on a broker and a Redis, with topics of their own. `more`: environment of each service.
+
+    `services`: those to start, `SERVICES` or `TOGETHER`.
+    """
 
     def __init__(
         self,
@@ -50,12 +58,14 @@ class Engine:
         sync: bool,
         app: str = APP,
         partitions: int = FEW,
+        services: tuple[str, ...] = SERVICES,
         more: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._app, self._more = app, more or {}
         prefix = f"bench{os.urandom(3).hex()}."
         self.settings = KafkaSettings(bootstrap=bootstrap, prefix=prefix, sync=sync, partitions=partitions)
         self.folder, self.effects = folder, folder / f"{prefix}effects"
+        self.steps_file = folder / f"{prefix}steps"
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "PYTHONPATH": str(ROOT),
@@ -66,11 +76,11 @@ class Engine:
             "REFOLD_REDIS__PREFIX": prefix.rstrip("."),
             "REFOLD_TRUST": pinned(TRUST[AUTHORITY.kid]),
             "BENCHMARK_EFFECTS": str(self.effects),
-            STAMPS: str(self.effects),
+            STEPS_FILE: str(self.steps_file),
         }
         Topics(self.settings).apply()
         self._supervisor = Supervisor()
-        for service in SERVICES:
+        for service in services:
             self.serve(service)
         self.client = Client(self.settings)
         if app == APP:
@@ -78,7 +88,7 @@ class Engine:
 
     def serve(self, service: str, *words: str) -> None:
         """Starts a service."""
-        reserve = ["--standby"] if service in SERVICES else []
+        reserve = ["--standby"] if service in (*SERVICES, *TOGETHER) else []
         command = [sys.executable, "-m", "refold", "serve", service, *reserve, "--app", self._app, *words]
         environment = {**self.environment, **self._more.get(service, {})}
         self._supervisor.add(Child(service, command, self.folder / f"{service}.log", environment))
@@ -113,13 +123,14 @@ class Engine:
 
 
 @contextmanager
-def alone(name: str, **more: Any) -> Iterator[Engine]:
-    """An engine on a broker and a Valkey of its own, whose records may be lost with the machine; `more` as `Engine`."""
+def alone(name: str, *, sync: bool = False, **more: Any) -> Iterator[Engine]:
+    """An engine on a broker and a Valkey of its own, whose records may be lost with the machine if it does not `sync`;
+    `more` as `Engine`."""
     logging.configure("bench")
     with tempfile.TemporaryDirectory(prefix=f"refold-{name}-") as made:
         folder = Path(made)
         with EmbeddedKafka(folder / "kafka") as kafka, EmbeddedValkey(folder / "valkey") as valkey:
-            engine = Engine(kafka.bootstrap, valkey.url, folder, sync=False, **more)
+            engine = Engine(kafka.bootstrap, valkey.url, folder, sync=sync, **more)
             try:
                 yield engine
             finally:
@@ -155,9 +166,12 @@ class Client:
 
     def completed(self, timeout_s: float = 0.05) -> list[bytes]:
         """The runs that ended since the last call."""
+        return [message.key() for message in self._ended(timeout_s)]  # type: ignore[misc]
+
+    def _ended(self, timeout_s: float) -> list[Message]:
         first = self._consumer.poll(timeout_s)
         messages = [] if first is None else [first, *self._consumer.consume(499, 0)]
-        return [message.key() for message in messages if message.error() is None and message.key()]  # type: ignore[misc]
+        return [message for message in messages if message.error() is None and message.key()]
 
     def finish(self, runs: set[bytes], *, timeout_s: float) -> float:
         """Waits for all of them; returns the seconds it took. **Raises** TimeoutError, naming one that did not end."""
@@ -168,8 +182,13 @@ class Client:
                 raise TimeoutError(f"{len(left)} of {len(runs)} runs did not end in {timeout_s} s, e.g. {left.pop()!r}")
         return time.perf_counter() - begun
 
-    def drive(self, agent: str, runs: int, *, in_flight: int, given: dict[str, Any] | None = None) -> list[float]:
-        """Keeps so many runs in flight until all are done; seconds from request to completion of each."""
+    def drive(
+        self, agent: str, runs: int, *, in_flight: int, given: dict[str, Any] | None = None, result: str = ""
+    ) -> list[float]:
+        """Keeps so many runs in flight until all are done; seconds from request to completion of each.
+
+        **Raises** RefoldError if one ends otherwise than completed, or with another result than a `result` that is set.
+        """
         begun: dict[bytes, float] = {}
         spans: list[float] = []
         started = 0
@@ -178,7 +197,10 @@ class Client:
             if wanted := min(in_flight - len(begun), runs - started):
                 started += wanted
                 begun.update(dict.fromkeys(self.start(agent, wanted, given), now))
-            for run in self.completed():
-                if run in begun:
+            for message in self._ended(0.05):
+                if (run := message.key()) in begun:
                     spans.append(time.perf_counter() - begun.pop(run))
+                    outcome = decode(RunOutcome, message.value() or b"")
+                    if outcome.status != "completed" or result not in ("", outcome.result):
+                        raise RefoldError(f"{outcome.run_id} is {outcome.status}: {outcome.failure or outcome.result}")
         return spans

@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 import redis
-from benchmarks.measure import STEPS, latency
-from benchmarks.peers.load import cpu_seconds
+from benchmarks.measure import latency
+from benchmarks.peers.load import STEPS, cpu_seconds
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from benchmarks.measure import STEPS
+from benchmarks.peers.load import STEPS
 
 from refold.core.events import (
     CallCompleted,

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.peers.load import STEPS
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from refold.engine.runtime.settings import KafkaSettings
-
-STEPS = 10
-"""Steps of a benchmark run, the same for the floor, the engine and every peer."""
 
 
 def spent_s(pid: int) -> float:
@@ -24,7 +22,13 @@ def spent_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-NAMES = {"serve planner": "planner", "serve executor": "executor", "java": "broker", "valkey": "Valkey"}
+NAMES = {
+    "serve planner": "planner",
+    "serve executor": "executor",
+    "serve all": "all",
+    "java": "broker",
+    "valkey": "Valkey",
+}
 
 
 def cpu_by_process() -> dict[str, float]:

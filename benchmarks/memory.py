@@ -13,8 +13,7 @@ import time
 from typing import Any
 
 from benchmarks.engine import Engine, alone
-from benchmarks.measure import STEPS
-from benchmarks.peers.load import cpu_seconds
+from benchmarks.peers.load import STEPS, cpu_seconds
 
 AGENTS = ("ten_reads", "ten_in_memory")
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from benchmarks.measure import STEPS, ends
+from benchmarks.measure import ends
+from benchmarks.peers.load import STEPS
 from confluent_kafka import Consumer, Producer
 
 from refold.core import topics

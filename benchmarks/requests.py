@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.engine import FEW, SERVICES, Engine, alone
-from benchmarks.measure import STEPS, cpu_by_process
+from benchmarks.measure import cpu_by_process
+from benchmarks.peers.load import STEPS
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table

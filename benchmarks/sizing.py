@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.engine import SERVICES, Engine, alone
-from benchmarks.measure import STEPS, memory_mib, spent_s
+from benchmarks.measure import memory_mib, spent_s
+from benchmarks.peers.load import STEPS
 from redis import Redis
 
 from refold.console.gateway.reading import ReadSide

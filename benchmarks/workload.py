@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from benchmarks.measure import STEPS
-from benchmarks.peers.load import stamp as write_stamp
+from benchmarks.peers.load import STEPS, step
 
 from refold import App, Context, Retry
 from refold.sdk.tool import DID_NOT_HAPPEN
@@ -64,13 +64,20 @@ async def fire_keyed(run: str, i: int, *, idempotency_key: str) -> int:
 @app.tool(effect="keyed")
 async def stamp(i: int, *, idempotency_key: str) -> int:
     """Writes down when its code begins and ends."""
-    return write_stamp(i)
+    _fire(f"[{time.time_ns()},{time.time_ns()}]")
+    return i
 
 
 @app.tool(effect="pure")
-async def stamp_pure(i: int) -> int:
-    """The same, as often as anybody likes."""
-    return write_stamp(i)
+async def step_pure(i: int) -> int:
+    """Adds a byte to a file, as the steps of the peers do; may run as often as it likes."""
+    return step(i)
+
+
+@app.tool(effect="keyed")
+async def step_keyed(i: int, *, idempotency_key: str) -> int:
+    """The same under a key."""
+    return step(i)
 
 
 def _never(i: int, *, idempotency_key: str) -> object:
@@ -78,22 +85,22 @@ def _never(i: int, *, idempotency_key: str) -> object:
 
 
 @app.tool(effect="probed", probe=_never)
-async def stamp_probed(i: int, *, idempotency_key: str) -> int:
-    """The same, of which it can be asked whether it happened."""
-    return write_stamp(i)
+async def step_probed(i: int, *, idempotency_key: str) -> int:
+    """The same with a probe."""
+    return step(i)
 
 
 @app.tool(effect="once")
-async def stamp_once(i: int) -> int:
-    """The same, of which nobody can be asked."""
-    return write_stamp(i)
+async def step_once(i: int) -> int:
+    """The same without any of these."""
+    return step(i)
 
 
-STAMPS: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {
-    "pure": stamp_pure,
-    "keyed": stamp,
-    "probed": stamp_probed,
-    "once": stamp_once,
+COUNTED: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {
+    "pure": step_pure,
+    "keyed": step_keyed,
+    "probed": step_probed,
+    "once": step_once,
 }
 
 
@@ -158,9 +165,9 @@ async def paced(ctx: Context, calls: int) -> int:
 
 
 @app.agent
-async def stepped(ctx: Context, steps: int, effect: str) -> int:
-    """So many calls of an effect class, one after the other, each with its times."""
-    return sum([await ctx.call(STAMPS[effect], i) for i in range(steps)])
+async def stepped(ctx: Context, steps: int) -> int:
+    """So many calls, one after the other, each with its times."""
+    return sum([await ctx.call(stamp, i) for i in range(steps)])
 
 
 @app.agent
@@ -188,6 +195,12 @@ async def ten(ctx: Context) -> int:
     for i in range(STEPS):
         total += await ctx.call(nothing, i)
     return total
+
+
+@app.agent
+async def counted(ctx: Context, effect: str) -> int:
+    """Ten counted steps of an effect class."""
+    return sum([await ctx.call(COUNTED[effect], i) for i in range(STEPS)])
 
 
 @app.agent

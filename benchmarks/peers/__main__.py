@@ -1,165 +1,160 @@
-"""`python -m benchmarks --peers`: Refold and its peers on the same work, one after the other, in one sitting.
+"""`python -m benchmarks --peers`: Refold and its peers on the same work, in turns.
 
-Every system runs on this machine as its own documentation recommends, with what it keeps synced to disk. A peer lives
-in a Python of its own, `--python`; what is not installed there, or has no server, is left out, and said. JSON on
-stdout, a table on stderr. The absolute figures drift with the machine: quote the ratios, and the losses.
+Every system runs on this machine as its own documentation recommends, with each step durable before the next begins.
+Each turn of a peer stands beside a turn of Refold (A B, B A), and only the two are compared. A peer gets an environment
+of its own in the cache folder on first use (`uv`, `npm`); one that cannot be had is named with the reason. A sitting
+that is ended goes on where it was. JSON on stdout, or tables for docs/performance.md with --markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
+from collections import defaultdict
 from typing import Any
 
-from benchmarks.engine import Engine
-from benchmarks.peers.load import STAMPS, measure
-from rich.console import Console
-from rich.table import Table
+from benchmarks.engine import ROOT
+from benchmarks.peers import load
+from benchmarks.peers.environments import PACKAGES, environment
+from benchmarks.rounds import Result, Sitting, Turn, commit, described, others, spread, table
 
 from refold.core.errors import RefoldError
-from refold.dev.kafka import EmbeddedKafka
-from refold.dev.ports import free_port
-from refold.dev.postgres import EmbeddedPostgres
-from refold.dev.valkey import EmbeddedValkey
-from refold.engine.runtime import logging
 
-ROOT = Path(__file__).parents[2]
-CLASSES = ("keyed", "pure", "probed", "once")
-PEERS = {"restate": "restate-sdk hypercorn aiohttp", "dbos": "dbos 'psycopg[binary]'"}
-PEERS |= {"langgraph": "langgraph langgraph-checkpoint-postgres 'psycopg[binary,pool]'", "temporal": "temporalio"}
-"""What is to be installed for each."""
-
-_TOLD = {
-    "run_of_3_ms_p50": "3 steps, ms p50",
-    "run_of_3_ms_p95": "p95",
-    "batch_of_200_s": "200 at once, s",
-    "steps_per_s": "steps/s, 100 in flight",
-    "cpu_ms_per_step": "CPU ms a step",
-    "steps_per_core_s": "steps/s a core",
-    "ttfs_ms": "TTFS ms",
-    "stso_ms": "STSO ms",
-    "wo_ms_of_20_steps": "WO of 20, ms",
+OWN = "Refold"
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "Refold, `once`": {"effect": "once"},
+    "Refold, one process": {"together": True},
+    "Restate, 1 partition": {"peer": "restate", "partitions": 1},
+    "Restate, 4 partitions": {"peer": "restate", "partitions": 4},
+    "DBOS": {"peer": "dbos"},
+    "LangGraph": {"peer": "langgraph"},
+    "Temporal": {"peer": "temporal"},
 }
+"""Each stands beside `OWN`: `keyed` calls, planner and executor as processes of their own, one partition."""
+
+COLUMNS = {
+    ("ms", 1): "ms a step, alone",
+    ("steps_per_s", 10): "steps/s, 10 in flight",
+    ("steps_per_s", 100): "steps/s, 100",
+    ("steps_per_s", 1_000): "steps/s, 1,000",
+    ("cpu_us", 100): "CPU µs a step, 100",
+    ("cpu_us", 1_000): "CPU µs a step, 1,000",
+}
+"""Figure and runs in flight, with the heading."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures what is there; exit code 1 if no peer is."""
+    """Measure what can be had; exit code 1 if a system failed or no peer could be measured."""
     options = _options(arguments)
-    logging.configure("bench")
-    console = Console(stderr=True)
-    report: dict[str, Any] = {"machine": {"cores": os.cpu_count(), "load": os.getloadavg()}, "systems": {}}
-    systems = report["systems"]
-    with tempfile.TemporaryDirectory(prefix="rp-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        for peer in PEERS:
-            if why := _missing(peer, options):
-                console.print(f"{peer} is left out: {why}")
-                continue
-            console.print(f"{peer} …")
-            systems[peer] = _measured(peer, options, folder)
-        console.print("refold …")
-        systems |= _refold(options, folder)
-    print(json.dumps(report, indent=2))
-    _show(systems, options, console)
-    return 0 if systems.keys() & PEERS.keys() else 1
+    chosen = {name: wanted for name, wanted in SYSTEMS.items() if options.only.lower() in name.lower()}
+    missing = _missing({str(wanted["peer"]) for wanted in chosen.values() if "peer" in wanted})
+    in_flight = [int(number) for number in options.in_flight.split(",")]
+    sizes = {"in_flight": in_flight, "scale": 0.25 if options.quick else 1.0}
+    there = [turn_of(name, sizes) for name, wanted in chosen.items() if wanted.get("peer") not in missing]
+    settings = {"systems": [turn.name for turn in there], "rounds": options.rounds, **sizes, "commit": commit(ROOT)}
+    sitting = Sitting("peers", settings, minutes=options.minutes, new=options.new)
+    results = sitting.measure(_groups(there, turn_of(OWN, sizes), options.rounds))
+    names = {name: missing[str(wanted["peer"])] for name, wanted in chosen.items() if wanted.get("peer") in missing}
+    report = _report(results, names) | {"settings": sitting.settings, "dates": sitting.dates}
+    print(markdown(report) if options.markdown else json.dumps(report, indent=2))
+    return 1 if report["failed"] or not report["ratios"] else 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks --peers", description=__doc__)
-    parser.add_argument("--python", default=sys.executable, help="the Python in which the peers are installed")
-    parser.add_argument("--restate-server", default="restate-server", help="its program")
-    parser.add_argument("--temporal", default="", help="HOST:PORT of a server that runs already")
-    parser.add_argument("--runs", type=int, default=100, help="runs one after the other, for latency")
-    parser.add_argument("--load", type=int, default=300, help="runs of ten steps at 100 in flight, for the rate")
-    parser.add_argument("--long", type=int, nargs="*", default=[1_000, 10_000], help="steps of the long runs")
-    parser.add_argument("--peers", nargs="*", metavar="NAME", help=f"only these of {', '.join(PEERS)}")
-    return parser.parse_args(arguments)
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each peer after Refold, and as many before it")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the runs")
+    numbers = ",".join(map(str, load.RUNS))
+    parser.add_argument("--in-flight", default=numbers, metavar="N,...", help=f"runs at a time, of {numbers}")
+    parser.add_argument("--minutes", type=float, default=22, help="after this time no group of turns begins")
+    parser.add_argument("--only", default="", metavar="WORD", help="only systems with this in their name")
+    parser.add_argument("--new", action="store_true", help="do not go on with the last sitting of these settings")
+    parser.add_argument("--markdown", action="store_true", help="tables instead of JSON")
+    return parser.parse_args([each for each in arguments or sys.argv[1:] if each != "--peers"])
 
 
-def _missing(peer: str, options: argparse.Namespace) -> str:
-    """Why a peer cannot be measured here, or nothing."""
-    if options.peers and peer not in options.peers:
-        return "it was not asked for"
-    module = peer.replace("temporal", "temporalio")
-    if subprocess.run([options.python, "-c", f"import {module}"], capture_output=True, check=False).returncode:
-        return f"{options.python} -m pip install {PEERS[peer]}"
-    if peer == "restate" and not _answers(options.restate_server):
-        return f"{options.restate_server} does not run; npm install @restatedev/restate-server, --restate-server PATH"
-    if peer == "temporal" and not options.temporal:
-        return "--temporal HOST:PORT of a server"
-    return ""
+def turn_of(name: str, sizes: dict[str, Any]) -> Turn:
+    """A turn of a system."""
+    wanted = SYSTEMS.get(name, {})
+    module = "benchmarks.peers.turn" if "peer" in wanted else "benchmarks.peers.on_refold"
+    return Turn(name, module, {**wanted, **sizes})
 
 
-def _answers(program: str) -> bool:
-    try:
-        return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-
-
-def _measured(peer: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The figures of a peer, or why there are none."""
-    own = folder / peer
-    own.mkdir(mode=0o711)
-    stamps = own / "stamps"
-    wanted = {**vars(options), "ports": [free_port() for _ in range(4)]}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), STAMPS: str(stamps)}
-    database = EmbeddedPostgres(own / "pg") if peer in ("dbos", "langgraph") else None
-    if database is not None:
-        database.start()
-        wanted["postgres"] = database.url
-    try:
-        command = [options.python, "-m", f"benchmarks.peers.on_{peer}", json.dumps(wanted)]
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    finally:
-        if database is not None:
-            database.stop()
-    if ended.returncode:
-        raise RefoldError(f"{peer} failed: {ended.stderr.strip()[-500:]}")
-    return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
-
-
-def measured(engine: Engine, effect: str, *, runs: int, load: int, long: tuple[int, ...]) -> dict[str, Any]:
-    """The figures of Refold with calls of an effect class."""
-
-    def drive(runs: int, steps: int, in_flight: int) -> list[float]:
-        return engine.client.drive("stepped", runs, in_flight=in_flight, given={"effect": effect, "steps": steps})
-
-    return measure(drive, engine.effects, runs=runs, load=load, long=long)
-
-
-def _refold(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Refold by effect class, each on services that have run nothing before; the long runs of the first alone."""
+def _missing(peers: set[str]) -> dict[str, str]:
     found = {}
-    with EmbeddedKafka(folder / "kafka") as kafka, EmbeddedValkey(folder / "valkey") as valkey:
-        for effect in CLASSES:
-            engine = Engine(kafka.bootstrap, valkey.url, folder, sync=True)
-            long = tuple(options.long) if effect == CLASSES[0] else ()
-            try:
-                found[f"refold, {effect}"] = measured(engine, effect, runs=options.runs, load=options.load, long=long)
-            finally:
-                engine.close()
+    for peer in sorted(peers & PACKAGES.keys()):
+        try:
+            environment(peer)
+        except RefoldError as error:
+            found[peer] = str(error)
     return found
 
 
-def _show(systems: dict[str, Any], options: argparse.Namespace, console: Console) -> None:
-    told = dict(_TOLD)
-    for steps in options.long:
-        told |= {f"stso_ms_at_{steps}": f"STSO at {steps:,}, ms", f"ratio_at_{steps}": "of the tenth's"}
-    console.width = max(console.width, 30 + 16 * len(systems))
-    table = Table(title=f"python -m benchmarks --peers, {time.strftime('%Y-%m-%d')}")
-    for column in ("figure", *systems):
-        table.add_column(column, justify="left" if column == "figure" else "right")
-    for key, name in told.items():
-        table.add_row(name, *(str(each.get(key, "")) for each in systems.values()))
-    console.print(table)
+def _groups(systems: list[Turn], own: Turn, rounds: int) -> dict[str, list[Turn]]:
+    """Each round forwards and backwards: own A, B own, own C, and then C own, own B, A own."""
+    groups = dict[str, list[Turn]]()
+    for number in range(rounds):
+        pairs = [[own, turn] if place % 2 == 0 else [turn, own] for place, turn in enumerate(systems)]
+        back = [pair[::-1] for pair in pairs[::-1]]
+        for way, those in (("there", pairs), ("back", back)):
+            for pair in those:
+                (other,) = (turn for turn in pair if turn is not own)
+                groups[f"{number} {way} {other.name}"] = pair
+    return groups
+
+
+def _report(results: dict[str, dict[str, Result]], missing: dict[str, str]) -> dict[str, Any]:
+    """Ratios of Refold's figures to those of the other in the same group, and all figures, by system and column."""
+    ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    turns, failed = dict[tuple[str, float], Result](), dict[str, str]()
+    for group in results.values():
+        values = {name: _columns(result) for name, result in group.items() if "figures" in result}
+        for name, own, other in ((name, values.get(OWN, {}), values[name]) for name in values.keys() - {OWN}):
+            for column in other.keys() & own.keys():
+                ratios[name][column].append(round(own[column] / other[column], 3))
+        for name, result in group.items():
+            turns[name, result["at"]] = result  # a turn of Refold may stand in two groups
+            missing |= {name: result["missing"]} if "missing" in result else {}
+            failed |= {name: result["failed"]} if "failed" in result else {}
+    figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (name, _), result in turns.items():
+        for column, value in _columns(result).items():
+            figures[name][column].append(value)
+    return {
+        "ratios": {name: dict(ratios[name]) for name in SYSTEMS if name in ratios},
+        "figures": {name: dict(figures[name]) for name in (OWN, *SYSTEMS) if name in figures},
+        "not_available": missing,
+        "failed": failed,
+        "others": others(results),
+    }
+
+
+def _columns(result: Result) -> dict[str, float]:
+    """Figures of a turn by column."""
+    by_number = {each["in_flight"]: each for each in result.get("figures", ())}
+    return {
+        column: by_number[number][key] for (key, number), column in COLUMNS.items() if key in by_number.get(number, {})
+    }
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The tables of docs/performance.md."""
+    settings, measured = report["settings"], report["figures"].values()
+    columns = [column for column in COLUMNS.values() if any(column in each for each in measured)]
+    forms = {column: "{:,.2f}" if column.startswith("ms") else "{:,.0f}" for column in columns}
+    ratios = {name: [spread(each.get(column, [])) for column in columns] for name, each in report["ratios"].items()}
+    figures = {
+        name: [spread(each.get(column, []), forms[column]) for column in columns]
+        for name, each in report["figures"].items()
+    }
+    said = [report["dates"], f"commit {settings['commit']}", described(settings["machine"]), report["others"]]
+    lines = [f"`python -m benchmarks --peers`, {', '.join(said)}.", ""]
+    lines += ["Refold's figure divided by the other's of the same round:", "", *table(columns, ratios), ""]
+    lines += ["The figures:", "", *table(columns, figures)]
+    for word in ("failed", "not_available"):
+        lines += [f"\n{name}, {word.replace('_', ' ')}: {reason}" for name, reason in report[word].items()]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The work that every system does, and what is measured of it. Standard library only: peers live in their own Python.
+"""The work of every system, and its figures. Standard library only: a peer runs in a Python of its own.
 
-A run is a number of steps, one after the other. A step's code writes down when it began and when it ended, and does
-nothing else; what it returns has to be kept before the next step begins.
+A run is ten durable steps, one after the other. The code of a step adds a byte to a file and does nothing else; the
+result of a step has to be durable before the next one begins. A figure counts only if every run returned the sum of
+its steps, and the file grew by one byte for each step.
 """
 
 from __future__ import annotations
@@ -12,31 +13,37 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from itertools import pairwise
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-STAMPS = "PEER_STAMPS"
-"""The environment variable that names the file of the steps' times."""
+STEPS = 10
+RESULT = sum(range(STEPS))
+STEPS_FILE = "BENCHMARK_STEPS"
+"""The environment variable with the path of the file to which each step adds a byte."""
 
-SHORT, SUSTAINED, BATCH = 3, 10, 200
-FEW_STEPS, EARLY, WINDOW = 20, slice(4, 16), 10
-"""Steps of a short run, those of it that count as the tenth, and which part of a long run counts as its end: of 100
-steps, a third of a second, the median is that of the moment, and varies by half beside other work."""
+RUNS = {1: 40, 10: 200, 100: 1_000, 1_000: 2_000}
+"""Runs by how many of them are in flight."""
+LIMIT_S = 6.0
+"""A figure has fewer runs where a system would need longer for them, but as many as are in flight."""
+GIVE_UP_S = 90.0
+"""A figure is left out where a system would need longer even for that."""
 
-Drive = Callable[[int, int, int], list[float]]
-"""So many runs of so many steps, so many of them in flight: the seconds of each, from its request to its end."""
+MISSING = 3
+"""The exit code of a process that cannot measure here; the last line of its stderr is the reason."""
+
+Drive = Callable[[int, int], list[float]]
+"""Do so many runs, so many of them in flight. **Returns** seconds from the request to the end of each.
+**Raises** an exception if a run does not return `RESULT`."""
 
 
-def stamp(i: int) -> int:
+def step(i: int) -> int:
     """The code of a step."""
-    begun = time.time_ns()
-    descriptor = _files.get(os.environ[STAMPS])
-    if descriptor is None:
-        descriptor = os.open(os.environ[STAMPS], os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
-        _files[os.environ[STAMPS]] = descriptor
-    os.write(descriptor, f"[{begun},{time.time_ns()}]\n".encode())
+    path = os.environ[STEPS_FILE]
+    if path not in _files:
+        _files[path] = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    os.write(_files[path], b".")
     return i
 
 
@@ -49,95 +56,97 @@ def cpu_seconds() -> float:
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
-def driven(one: Callable[[int], Awaitable[Any]], loop: asyncio.AbstractEventLoop) -> Drive:
-    """A `Drive` of a system whose runs are coroutines: `one` is a run of so many steps."""
+def tree_seconds(roots: Iterable[int]) -> float:
+    """Processor seconds of processes and their descendants, also of those that have ended since."""
+    ticks, parents = dict[int, int](), dict[int, int]()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+                parents[int(folder.name)] = int(fields[1])
+                ticks[int(folder.name)] = sum(map(int, fields[11:15]))
+    found, new = set[int](), set(roots) & ticks.keys()
+    while new:
+        found |= new
+        new = {pid for pid, parent in parents.items() if parent in new} - found
+    return sum(ticks[pid] for pid in found) / os.sysconf("SC_CLK_TCK")
 
-    async def all_of(runs: int, steps: int, in_flight: int) -> list[float]:
+
+def driven(one: Callable[[], Awaitable[Any]], loop: asyncio.AbstractEventLoop) -> Drive:
+    """Return the `Drive` of a system whose runs are coroutines that return their result."""
+
+    async def all_of(runs: int, in_flight: int) -> list[float]:
         free, spans = asyncio.Semaphore(in_flight), list[float]()
 
         async def next_() -> None:
             async with free:
                 begun = time.perf_counter()
-                await one(steps)
+                if (result := await one()) != RESULT:
+                    raise ValueError(f"a run returned {result!r}, not {RESULT}")
                 spans.append(time.perf_counter() - begun)
 
         await asyncio.gather(*(next_() for _ in range(runs)))
         return spans
 
-    return lambda runs, steps, in_flight: loop.run_until_complete(all_of(runs, steps, in_flight))
+    return lambda runs, in_flight: loop.run_until_complete(all_of(runs, in_flight))
 
 
-def measure(drive: Drive, stamps: Path, *, runs: int, load: int, long: tuple[int, ...]) -> dict[str, Any]:
-    """The figures of one system, in the order of the table. **Units**: milliseconds, seconds, as the names say."""
-    drive(20, SHORT, 5)
-    spans = sorted(drive(runs, SHORT, 1))
-    found: dict[str, Any] = {
-        "run_of_3_ms_p50": round(statistics.median(spans) * 1e3, 2),
-        "run_of_3_ms_p95": round(spans[int(len(spans) * 0.95)] * 1e3, 2),
-    }
-    begun = time.perf_counter()
-    drive(BATCH, SHORT, BATCH)
-    found["batch_of_200_s"] = round(time.perf_counter() - begun, 3)
-    drive(load // 4, SUSTAINED, 100)
-    begun, cpu = time.perf_counter(), cpu_seconds()
-    drive(load, SUSTAINED, 100)
-    steps = load * SUSTAINED
-    found["steps_per_s"] = round(steps / (time.perf_counter() - begun))
-    found["cpu_ms_per_step"] = round((cpu_seconds() - cpu) * 1e3 / steps, 3)
-    found["steps_per_core_s"] = round(1e3 / found["cpu_ms_per_step"])
-    found |= gaps(drive, stamps, long=())
-    for number in long:
-        try:
-            found |= gaps(drive, stamps, long=(number,))
-        except Exception as error:  # noqa: BLE001 - what a system says of too long a run is its figure
-            found[f"stso_ms_at_{number}"] = f"{type(error).__name__}: {error}"[:200]
-            break
-    return found
+def measure(
+    drive: Drive, system: Iterable[int], *, in_flight: Iterable[int] = RUNS, scale: float = 1.0
+) -> list[dict[str, Any]]:
+    """Measure a system with so many runs in flight, one number after the other.
 
-
-def gaps(drive: Drive, stamps: Path, *, short: int = 20, long: tuple[int, ...]) -> dict[str, Any]:
-    """The time between the steps of one run, early and late: short runs and long ones in turns, so that a machine that
-    gets slower meets both.
-
-    **Units**: milliseconds, medians.
+    `system`: the process ids of its servers and workers; their descendants count too. `scale` multiplies the number of
+    runs. **Returns** figures as `_figure` does, or for a number that would take too long, its text as `left_out`.
     """
-    first, early, overhead = list[float](), list[float](), list[float]()
-    late: dict[int, list[float]] = {}
-    for steps in long or (0,):
-        if steps:
-            late[steps] = _between(_alone(drive, stamps, steps)[1])[-max(steps // WINDOW, 1) :]
-        for _ in range(short // max(len(long), 1)):
-            asked, times, over = _alone(drive, stamps, FEW_STEPS)
-            first.append((times[0][0] - asked) / 1e6)
-            early += _between(times)[EARLY]
-            overhead.append((over - asked - sum(ended - begun for begun, ended in times)) / 1e6)
-    tenth = statistics.median(early)
-    found: dict[str, Any] = {
-        "ttfs_ms": round(statistics.median(first), 2),
-        "stso_ms": round(tenth, 2),
-        f"wo_ms_of_{FEW_STEPS}_steps": round(statistics.median(overhead), 2),
+    figures = list[dict[str, Any]]()
+    _counted(drive, 20, 10)
+    rate = 0.0
+    for number in in_flight:
+        if number <= 100 or not rate:  # before the first time with so many: code, connections and caches warm up
+            warm = max(min(number, 100), 5)
+            rate = warm / _counted(drive, warm, number)[0]
+        if number / rate > GIVE_UP_S:
+            figures.append({"in_flight": number, "left_out": f"takes about {number / rate:.0f} s"})
+            continue
+        runs = max(number, 5, min(round(RUNS[number] * scale), round(rate * LIMIT_S)))
+        figures.append({"in_flight": number, "runs": runs, **_figure(drive, set(system), runs, number)})
+    return figures
+
+
+def _figure(drive: Drive, system: set[int], runs: int, in_flight: int) -> dict[str, float]:
+    """**Units**: `ms` of a step (the time of a run by its steps); steps/s; microseconds of CPU a step: of the system,
+    of this process where it is no part of the system; cores in use by everything else on the machine."""
+    machine, spent, own = cpu_seconds(), tree_seconds(system), time.process_time()
+    took_s, spans = _counted(drive, runs, in_flight)
+    machine, spent = cpu_seconds() - machine, tree_seconds(system) - spent
+    own = 0.0 if os.getpid() in system else time.process_time() - own
+    steps = sorted(seconds * 1e3 / STEPS for seconds in spans)
+    each, others = 1e6 / (runs * STEPS), max(0.0, machine - spent - own)
+    return {
+        "steps_per_s": round(runs * STEPS / took_s, 1),
+        "ms": round(statistics.median(steps), 3),
+        "ms_p95": round(steps[int(len(steps) * 0.95)], 3),
+        "cpu_us": round(spent * each),
+        "driver_us": round(own * each),
+        "others_cores": round(others / took_s, 2),
     }
-    for steps, between in late.items():
-        found[f"stso_ms_at_{steps}"] = round(statistics.median(between), 2)
-        found[f"ratio_at_{steps}"] = round(statistics.median(between) / tenth, 3)
-    return found
 
 
-def _alone(drive: Drive, stamps: Path, steps: int) -> tuple[int, list[tuple[int, int]], int]:
-    """When a run was asked for, when its steps began and ended, when it was over. **Units**: nanoseconds."""
-    stamps.write_bytes(b"")
-    asked = time.time_ns()
-    drive(1, steps, 1)
-    over = time.time_ns()
-    return asked, [tuple(json.loads(line)) for line in stamps.read_bytes().splitlines()], over
+def _counted(drive: Drive, runs: int, in_flight: int) -> tuple[float, list[float]]:
+    """Drive, and return the seconds it took and those of each run. **Raises** ValueError if steps are missing or were
+    done more than once."""
+    file = Path(os.environ[STEPS_FILE])
+    before = file.stat().st_size if file.exists() else 0
+    begun = time.perf_counter()
+    spans = drive(runs, in_flight)
+    took_s = time.perf_counter() - begun
+    if (done := file.stat().st_size - before) != runs * STEPS or len(spans) != runs:
+        raise ValueError(f"{len(spans)} of {runs} runs ended, with {done} steps instead of {runs * STEPS}")
+    return took_s, spans
 
 
-def _between(times: list[tuple[int, int]]) -> list[float]:
-    return [(after[0] - before[1]) / 1e6 for before, after in pairwise(times)]
-
-
-def report(drive: Drive) -> None:
-    """Print what a peer's process has measured, as its parent has asked for it: JSON on the last line."""
+def report(drive: Drive, system: Iterable[int]) -> None:
+    """Print the figures of a system as its parent has ordered them: JSON on the last line."""
     wanted = json.loads(sys.argv[1])
-    sizes = {"runs": wanted["runs"], "load": wanted["load"], "long": tuple(wanted["long"])}
-    print(json.dumps(measure(drive, Path(os.environ[STAMPS]), **sizes)), flush=True)
+    print(json.dumps(measure(drive, system, in_flight=wanted["in_flight"], scale=wanted["scale"])), flush=True)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
-from benchmarks.peers.load import driven, report, stamp
+from benchmarks.peers import load
 from dbos import DBOS, DBOSConfig
 
 
 @DBOS.step()
 async def step(i: int) -> int:
     """A step that does nothing."""
-    return stamp(i)
+    return load.step(i)
 
 
 @DBOS.workflow()
-async def run(steps: int) -> int:
-    """So many steps, one after the other."""
-    return sum([await step(i) for i in range(steps)])
+async def run() -> int:
+    """Ten steps, one after the other."""
+    return sum([await step(i) for i in range(load.STEPS)])
 
 
 if __name__ == "__main__":
-    url = json.loads(sys.argv[1])["postgres"].replace("postgresql://", "postgresql+psycopg://")
+    wanted = json.loads(sys.argv[1])
+    url = wanted["postgres"].replace("postgresql://", "postgresql+psycopg://")
     DBOS(config=DBOSConfig(name="peer", system_database_url=url, log_level="ERROR", console_log_level="ERROR"))
     DBOS.launch()
-    loop = asyncio.new_event_loop()
-    report(driven(run, loop))
+    load.report(load.driven(run, asyncio.new_event_loop()), (os.getpid(), wanted["postgres_pid"]))
     DBOS.destroy()

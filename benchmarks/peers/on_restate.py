@@ -1,6 +1,6 @@
-"""Refold's peer Restate: a handler whose steps are `ctx.run`, one server with 4 partitions, one worker process.
+"""Refold's peer Restate: a handler whose steps are `ctx.run`, one server, one worker process, and a driver.
 
-The server's defaults are kept but for the number of partitions; its log is synced.
+But for the number of partitions the server has its defaults; its log is synced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import aiohttp
 import hypercorn
 import hypercorn.asyncio
 import restate
-from benchmarks.peers.load import STAMPS, driven, report, stamp
+from benchmarks.peers import load
 
 service = restate.Service("peer")
 
@@ -26,7 +26,12 @@ service = restate.Service("peer")
 @service.handler()
 async def run(ctx: restate.Context, steps: int) -> int:
     """So many steps, one after the other."""
-    return sum([await ctx.run_typed(f"s{i}", stamp, i=i) for i in range(steps)])
+    return sum([await ctx.run_typed(f"s{i}", step, i=i) for i in range(steps)])
+
+
+async def step(i: int) -> int:
+    """A step that does nothing. A function that is not async would cost a thread's turn."""
+    return load.step(i)
 
 
 def _serve(port: int) -> None:
@@ -68,10 +73,10 @@ def main() -> None:
         "RESTATE_ADVERTISED_ADDRESS": f"http://127.0.0.1:{node}/",
         "RESTATE_LISTEN_MODE": "tcp",
         "RESTATE_DISABLE_TELEMETRY": "true",
-        "RESTATE_DEFAULT_NUM_PARTITIONS": "4",
+        "RESTATE_DEFAULT_NUM_PARTITIONS": str(wanted["partitions"]),
     }
-    folder = Path(os.environ[STAMPS]).parent
-    command = [wanted["restate_server"], "--base-dir", str(folder / "restate"), "--node-name", "n1", "--no-logo"]
+    folder = Path(os.environ[load.STEPS_FILE]).parent
+    command = [wanted["server"], "--base-dir", str(folder / "restate"), "--node-name", "n1", "--no-logo"]
     with (folder / "restate.log").open("wb") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         worker = subprocess.Popen([sys.executable, "-m", __spec__.name, "serve", str(port)], stderr=log)
@@ -82,12 +87,13 @@ def main() -> None:
         deployment = {"uri": f"http://127.0.0.1:{port}"}
         loop.run_until_complete(_until(session, f"http://127.0.0.1:{admin}/deployments", json=deployment))
 
-        async def one(steps: int) -> None:
-            async with session.post(f"http://127.0.0.1:{ingress}/peer/run", json=steps) as answer:
+        async def one() -> int:
+            async with session.post(f"http://127.0.0.1:{ingress}/peer/run", json=load.STEPS) as answer:
                 if answer.status != 200:
                     raise RuntimeError(f"{answer.status}: {(await answer.text())[:100]}")
+                return int(await answer.text())
 
-        report(driven(one, loop))
+        load.report(load.driven(one, loop), (server.pid, worker.pid))
         loop.run_until_complete(session.close())
     finally:
         worker.kill()

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.crash import RUNS, crash
 from benchmarks.engine import Engine
 from benchmarks.floor import floor
-from benchmarks.measure import STEPS
-from benchmarks.peers import __main__ as peers
+from benchmarks.peers.load import STEPS
+from benchmarks.rounds import Turn
 
-from benchmarks import fold, gaps, growth, policy, sizing, years
+from benchmarks import fold, gaps, growth, policy, requests, sizing, table, years
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.valkey import EmbeddedValkey
 
@@ -26,14 +26,28 @@ def test_a_killed_planner_is_back_and_nothing_happens_twice(
         folded = fold.rate_from_broker(engine.settings)
 
         between = gaps.measure(engine, short=2, long=(40,))
-        beside = peers.measured(engine, "once", runs=3, load=8, long=(40,))
 
     assert (found["effects"], found["effects_twice"]) == (RUNS * STEPS, 0)
     assert found["all_done_s"] > 0
     assert folded["events"] > RUNS * STEPS
     assert min(between.values()) > 0
-    assert min(beside.values()) > 0
-    assert {"run_of_3_ms_p95", "steps_per_core_s", "wo_ms_of_20_steps", "ratio_at_40"} < beside.keys()
+
+
+@pytest.mark.long
+def test_refold_does_the_work_of_its_peers_and_its_requests_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "RUNS", {1: 3, 10: 10, 100: 100})
+    monkeypatch.setenv("REFOLD_KAFKA__OPTIONS", "{}")  # and back to what it was
+    sizes = {"in_flight": [1, 10], "scale": 0.1}
+
+    done = Turn("Refold", "benchmarks.peers.on_refold", sizes).take()
+    once = Turn("Refold, once", "benchmarks.peers.on_refold", {**sizes, "effect": "once"}).take()
+    elsewhere = Turn("Refold", "benchmarks.peers.on_refold", {**sizes, "checkout": "/nowhere"}).take()
+    counted = table.requests_a_step({})
+
+    assert [(each["in_flight"], each["runs"]) for each in done["figures"]] == [(1, 5), (10, 20)]
+    assert min(each["cpu_us"] for each in (*done["figures"], *once["figures"])) > 0
+    assert elsewhere["failed"].endswith("not of /nowhere")
+    assert counted["apart requests 1"] > counted["apart requests 100"] > 0
 
 
 @pytest.mark.long
