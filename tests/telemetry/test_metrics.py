@@ -56,7 +56,7 @@ def ends(places: Mapping[Place, int]) -> dict[Place, int]:
 
 
 def read(vitals: Vitals, *beside: ViewMetrics) -> dict[str, float]:
-    with shown(str(port := free_port()), vitals, beside, service="planner", ends=ends):
+    with shown(str(port := free_port()), {"planner": vitals}, beside, ends=ends):
         status, text = ask(port, "/metrics")
     assert status == 200
     return samples(text)
@@ -83,7 +83,7 @@ def test_the_numbers_of_a_process_are_what_its_loop_has_counted() -> None:
 
 def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up() -> None:
     vitals, port = Vitals(), free_port()
-    with shown(f"127.0.0.1:{port}", vitals, (), service="planner", ends=ends):
+    with shown(f"127.0.0.1:{port}", {"planner": vitals}, (), ends=ends):
         first = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
         vitals.stand("it reads")
         begun_ = [ask(port, path)[0] for path in ("/livez", "/readyz", "/startupz")]
@@ -106,10 +106,10 @@ def test_a_process_is_alive_while_its_turns_end_and_ready_when_it_has_caught_up(
 @pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/startupz"])
 def test_on_loopback_only_who_names_this_machine_gets_an_answer(path: str) -> None:
     port = free_port()
-    with shown(f"127.0.0.1:{port}", Vitals(), (), service="planner", ends=ends):
+    with shown(f"127.0.0.1:{port}", {"planner": Vitals()}, (), ends=ends):
         assert [ask(port, path, host)[0] for host in ("evil.example", f"evil.example:{port}", "")] == [421] * 3
         assert ask(port, path, f"127.0.0.1:{port}")[0] != 421
-    with shown(f"0.0.0.0:{port}", Vitals(), (), service="planner", ends=ends):
+    with shown(f"0.0.0.0:{port}", {"planner": Vitals()}, (), ends=ends):
         assert ask(port, path, "planner.pods.example:9464")[0] != 421
 
 
@@ -136,7 +136,7 @@ def test_a_member_is_ready_once_the_group_has_placed_it_though_no_partition_is_l
 
 def test_an_executor_whose_redis_is_away_is_not_ready_and_says_so() -> None:
     vitals, service = Vitals(), cast(Service, SimpleNamespace(counts=Counter(), lanes_now=lambda: LanesNow(2)))
-    with shown(str(port := free_port()), vitals, (), service="executor", ends=ends):
+    with shown(str(port := free_port()), {"executor": vitals}, (), ends=ends):
         vitals.measure([service], Depth({}, 0, True), "Redis")
         away = ask(port, "/readyz")
         vitals.measure([service], Depth({}, 0, True))
@@ -156,7 +156,7 @@ def test_a_probe_that_hangs_up_leaves_no_traceback_between_the_lines_of_a_log(
         ended.release()
 
     monkeypatch.setattr(ThreadingHTTPServer, "process_request_thread", counted)
-    with shown(str(port := free_port()), Vitals(), (), service="planner", ends=ends):
+    with shown(str(port := free_port()), {"planner": Vitals()}, (), ends=ends):
         with socket.create_connection(("127.0.0.1", port)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets the connection
             probe.sendall(b"GET /readyz")
@@ -176,7 +176,7 @@ def test_an_address_is_of_this_machine_unless_it_says_otherwise() -> None:
 
 def test_a_second_process_at_an_address_says_so() -> None:
     again, at = pytest.raises(UsageError, match="cannot be shown"), str(free_port())
-    with shown(at, Vitals(), (), service="a", ends=ends), again, shown(at, Vitals(), (), service="b", ends=ends):
+    with shown(at, {"a": Vitals()}, (), ends=ends), again, shown(at, {"b": Vitals()}, (), ends=ends):
         raise AssertionError("it listens where another process does")
 
 
@@ -235,10 +235,10 @@ def test_what_the_inputs_of_a_planner_wait_for_is_in_its_metrics_and_a_doctor_re
     vitals.measure([rig.planner], Depth({}, 0, True))
 
     port = free_port()
-    with shown(str(port), vitals, (), service="planner", ends=ends):
+    with shown(str(port), {"planner": vitals}, (), ends=ends):
         waits = [what for _, what in _waiting_inputs(f"127.0.0.1:{port}")]
         text = ask(port, "/metrics")[1]
-    with shown(str(port), Vitals(), (), service="relay", ends=ends):
+    with shown(str(port), {"relay": Vitals()}, (), ends=ends):
         [(other, _)] = _waiting_inputs(f"127.0.0.1:{port}")
     [(gone, why)] = _waiting_inputs(f"127.0.0.1:{port}")
 

@@ -102,7 +102,7 @@ def test_a_rule_says_what_is_the_matter_and_what_comes_next() -> None:
 
 def exported(*beside: ViewMetrics) -> dict[str, float]:
     """What a process shows, by name and labels."""
-    with shown(str(port := free_port()), Vitals(), beside, service="planner", ends=lambda _: {}):
+    with shown(str(port := free_port()), {"planner": Vitals()}, beside, ends=lambda _: {}):
         return {
             of.name: of.value
             for each in text_string_to_metric_families(ask(port, "/metrics")[1])

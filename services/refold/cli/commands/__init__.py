@@ -108,8 +108,9 @@ _POLICY = CommandGroup(
 )
 _SERVE = CommandGroup(
     "Run one service in this process: planner, executor, approval, archivist, projections, gateway, "
-    "telemetry or insights.",
+    "telemetry or insights; or `all` that a step needs.",
     {
+        "all": Verb("serve.all:serve_all", "Run planner, executors and relay in one process.", "--app app.py"),
         "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, request calls.", "--app app.py"),
         "executor": Verb("serve.executor:executor", "Claim calls, run tools, record results.", "--app app.py"),
         "approval": Verb("serve.approval:approval", "Count votes on approvals, and sign decisions.", "--app app.py"),

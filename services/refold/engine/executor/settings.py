@@ -39,7 +39,7 @@ class ExecutorSettings:
     `look_ms` of the catalog's end; behind that end for `blind_ms`, nothing that needs a decision begins. `tools` are
     the app's (None: all); a call of another waits `aside_ms` for another owner. Settled calls are closed in the ledger
     within `close_ms`, or at once if there are `close_most`. At the end running tools have `grace_ms`. Leases pass
-    between processes of one `lock_id`."""
+    between processes of one `lock_id`. `beside`: a planner runs in this process, and hands its requests over."""
 
     pool: str = "default"
     member: str = "executor-1"
@@ -70,6 +70,7 @@ class ExecutorSettings:
     times: Times = field(default_factory=Times)
     gate: Gate = field(default_factory=Gate)
     trust: Trust = field(default_factory=lambda: NOBODY)
+    beside: bool = False
 
     @property
     def topic(self) -> str:
@@ -82,4 +83,5 @@ class ExecutorSettings:
     @property
     def membership(self) -> Membership:
         topics = (self.topic, CATALOG, self.chains)
-        return Membership(executors(self.pool), self.member, topics, frozenset({CATALOG}))
+        lazy = frozenset({self.topic, self.chains}) if self.beside else frozenset[str]()
+        return Membership(executors(self.pool), self.member, topics, frozenset({CATALOG}), lazy)

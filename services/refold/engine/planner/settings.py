@@ -54,7 +54,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """Settings of a planner. **Units**: milliseconds. `windows`: the app has limits per day or month."""
+    """Settings of a planner. **Units**: milliseconds. `windows`: the app has limits per day or month. `beside`: pools
+    whose executors run in this process, and hand their results over."""
 
     partitions: int
     member: str = "planner-1"
@@ -68,6 +69,7 @@ class PlannerSettings:
     budget: Bounds = field(default_factory=Bounds)
     trust: Trust = field(default_factory=lambda: NOBODY)
     windows: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -82,7 +84,8 @@ class PlannerSettings:
         rare = frozenset({topics.RUN_OPERATED, topics.APPROVAL_DECIDED, *state})
         # A pool without topics delays only its own calls.
         optional = {topics.tool_completed(pool): topics.tool_requested(pool) for pool in self.pools}
-        return Membership("refold-planner", self.member, (*self.inputs, *state, topics.RUN_LOG), rare, optional)
+        lazy = frozenset(map(topics.tool_completed, self.beside))
+        return Membership("refold-planner", self.member, (*self.inputs, *state, topics.RUN_LOG), rare, lazy, optional)
 
 
 def bounds_of(settings: Settings) -> Bounds:

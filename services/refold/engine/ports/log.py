@@ -101,13 +101,15 @@ class Shrunk(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Membership:
     """Member of a group, and the topics that it reads of each partition number assigned to it. The group shares out the
-    first topic alone, the same for all members. `rare` topics have few records, and must not slow the others down. An
-    `optional` topic may be absent, and counts as absent while the topic that it is mapped to is."""
+    first topic alone, the same for all members. `rare` topics have few records, and must not slow the others down. A
+    `lazy` topic, once read to its end, may come late: records of this process are handed over. An `optional` topic may
+    be absent, and counts as absent while the topic that it is mapped to is."""
 
     group: str
     member: str
     topics: tuple[str, ...]
     rare: frozenset[str] = frozenset()
+    lazy: frozenset[str] = frozenset()
     optional: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -130,8 +132,10 @@ class Depth(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """Records of a poll, in processing order; per partition and topic in order of offset."""
+    """Records of a poll, in processing order; per partition and topic in order of offset. `begun`: places where reading
+    began as requested, with their offsets. The other items are later than that."""
 
+    begun: dict[Place, int] = field(default_factory=dict)
     rebalances: list[Assigned | Revoked] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)

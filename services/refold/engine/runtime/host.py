@@ -1,6 +1,6 @@
 """Production host of services: carries out their effects on an event log, a ledger and a toolbox. One thread takes
-turns. With a toolbox a second one reads the log: the end of a tool wakes the turn at once, and a slow ledger never
-keeps the consumer from polling."""
+turns. With a toolbox or a hand-over a second one reads the log: the end of a tool wakes the turn at once, and a slow
+ledger never keeps the consumer from polling."""
 
 import os
 import signal
@@ -23,6 +23,7 @@ from refold.engine.runtime.alarms import ALARMS
 from refold.engine.runtime.blobs import BlobBackend
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.handover import HandedRecords, Handover
 from refold.engine.runtime.memory import give_back
 from refold.engine.runtime.outages import LINE_S, OUTAGES
 
@@ -35,6 +36,9 @@ Lookup = Callable[[str, int, int], Record | None]
 
 TAKE = 500
 """Records per turn: more flush less often, but the first of a turn waits for the last."""
+
+QUEUED = 4 * TAKE
+"""Handed records that wait for a turn: as many as batches that are read ahead."""
 
 IDLE_S = 0.1
 """Longest sleep between turns: the delay of timers and stops."""
@@ -68,7 +72,7 @@ MEASURED_S = 1.0
 
 log = structlog.get_logger()
 
-_Queued = Taken | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effects.BlobSaved | BaseException
+_Queued = Taken | Record | effects.ToolEnded | effects.Looked | effects.BlobLoaded | effects.BlobSaved | BaseException
 
 
 class _EndRetry(NamedTuple):
@@ -104,6 +108,7 @@ class Host:
         self._assignments: dict[int, int] = {}
         self._ends: dict[effects.AskEnd, _EndRetry] = {}
         self._reader: threading.Thread | None = None
+        self._handed: HandedRecords | None = None
         self.turns = 0
         self.vitals = Vitals()
         self._ask_end_s = self._refused_s = self._transactions_s = 0.0
@@ -124,12 +129,19 @@ class Host:
         if self._tools:  # only such a host has services that stop tools
             self._unanswered[effects.StopTool] = self._tools.stop
 
+    def take_handed(self, handover: Handover, topics: frozenset[str]) -> None:
+        """Read records of some topics once they are written by hosts of this process."""
+        self._handed = HandedRecords(topics)
+        # While this host waits for a server, further records come by the broker.
+        handover.connect(topics, lambda record: self._queue.put(record) if self._queue.qsize() < QUEUED else None)
+
     def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
         """Take turns until `stopping`, then drain the services for at most `grace_s`."""
-        take = self._take_queued if self._tools else self._take
+        ahead = self._tools is not None or self._handed is not None
+        take = self._take_queued if ahead else self._take
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
-        self._reader = reader if self._tools else None
-        if self._tools:
+        self._reader = reader if ahead else None
+        if ahead:
             reader.start()
         try:
             while not stopping():
@@ -143,6 +155,7 @@ class Host:
             self._blobs.close()
             if self._tools:
                 self._tools.close()
+            if ahead:
                 reader.join(timeout=2)
         self._log.close()
 
@@ -166,6 +179,8 @@ class Host:
             if ended >= self._measured_s:
                 self._measured_s = ended + MEASURED_S
                 depth = self._log.depth()
+                if self._handed:
+                    depth = depth._replace(positions={**depth.positions, **self._handed.positions})
                 vitals.measure(self._services, depth, "Redis" * self._ledger_away)
                 self._warn_of_transactions(depth, ended)
                 self._return_memory(time.process_time())
@@ -237,6 +252,8 @@ class Host:
         self.vitals.wrote(len(effect.records))
 
     def _flow(self, effect: effects.Flow) -> None:
+        if self._handed:
+            self._handed.flow((effect.topic, effect.partition), paused=effect.action == "pause")
         steer = self._log.pause if effect.action == "pause" else self._log.resume
         steer(effect.topic, effect.partition, under=self._assignments.get(effect.partition))
 
@@ -319,6 +336,8 @@ class Host:
                 if isinstance(item, Taken):
                     self._batches_ahead.release()
                     items += self._items(item)
+                elif self._handed and isinstance(item, Record):
+                    items += self._handed.take(item)
                 else:
                     self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
                     items.append(item)
@@ -327,7 +346,8 @@ class Host:
             return items
 
     def _items(self, batch: Taken) -> list[effects.Item]:
-        self.vitals.read(len(batch.records))
+        records = self._handed.merge(batch) if self._handed else batch.records
+        self.vitals.read(len(records))
         for change in batch.rebalances:
             if isinstance(change, Assigned):
                 self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it
@@ -336,14 +356,14 @@ class Host:
                 log.info("partition.revoked", partition=change.partition)
         for lost in batch.shrunk:
             log.error("log.shrunk", topic=lost.topic, partition=lost.partition, end=lost.end)
-        return [*batch.rebalances, *batch.records, *batch.reached, *batch.shrunk, *batch.deliveries]
+        return [*batch.rebalances, *records, *batch.reached, *batch.shrunk, *batch.deliveries]
 
     def _read(self) -> None:
         """Read batches of the log ahead of the turns, in a thread of its own."""
         try:
             while not self._stopped.is_set():
                 batch = self._log.take(TAKE, IDLE_S)
-                if batch.records or batch.rebalances or batch.deliveries or batch.reached or batch.shrunk:
+                if any((batch.records, batch.rebalances, batch.deliveries, batch.reached, batch.shrunk, batch.begun)):
                     self._batches_ahead.acquire()
                     self._queue.put(batch)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns

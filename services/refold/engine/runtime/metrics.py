@@ -36,11 +36,24 @@ _log = structlog.get_logger()
 
 
 class VitalMetrics(Collector):
-    def __init__(self, vitals: Vitals, service: str, ends: Ends, requests: Requests) -> None:
-        self._vitals, self._service, self._ends, self._requests = vitals, service, ends, requests
+    """Metrics of a process, by service; requests to brokers are those of the process."""
+
+    def __init__(self, vitals: Mapping[str, Vitals], ends: Ends, requests: Requests) -> None:
+        self._vitals, self._ends, self._requests = vitals, ends, requests
 
     def collect(self) -> Iterator[Metric]:
-        of, labels = self._vitals, {"service": self._service}
+        # A family has all its samples in one place.
+        families: dict[str, Metric] = {}
+        for service, vitals in self._vitals.items():
+            for family in self._families(vitals, {"service": service}):
+                if families.setdefault(family.name, family) is not family:
+                    families[family.name].samples.extend(family.samples)
+        yield from families.values()
+        if sent := {(kind,): count for kind, count in self._requests().items()}:
+            labels = {"service": next(iter(self._vitals))}
+            yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, sent, "request")
+
+    def _families(self, of: Vitals, labels: dict[str, str]) -> Iterator[Metric]:
         durations = {
             "refold_turn_seconds": (of.turns, "Time that a turn of the service took, without what it waited for"),
             "refold_append_seconds": (of.appends, "Time until Kafka had acknowledged what a turn wrote to the run log"),
@@ -73,9 +86,6 @@ class VitalMetrics(Collector):
         for place, end in self._ends(of.positions).items():
             lag[(place[0],)] += max(0, end - of.positions[place])
         yield _family(GaugeMetricFamily, "refold_lag_records", "Records to read", labels, lag, "topic")
-        sent = {(kind,): count for kind, count in self._requests().items()}
-        if sent:
-            yield _family(CounterMetricFamily, "refold_kafka_requests", "Requests to brokers", labels, sent, "request")
         yield _family(CounterMetricFamily, "refold_alarms", "News to act on", labels, alarms, "alarm", "severity")
 
 
@@ -111,7 +121,7 @@ def place_of(address: str) -> tuple[str, int]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, at: tuple[str, int], vitals: Vitals, registry: CollectorRegistry) -> None:
+    def __init__(self, at: tuple[str, int], vitals: list[Vitals], registry: CollectorRegistry) -> None:
         self.address_family = AF_INET6 if ":" in at[0] else AF_INET
         self.vitals, self.registry = vitals, registry
         self.is_loopback = ipaddress.ip_address(at[0]).is_loopback
@@ -134,14 +144,14 @@ class _Answer(BaseHTTPRequestHandler):
         if self.server.is_loopback and not is_own_host(self.headers.get("Host", "")):
             self._send(421, "text/plain", b"this host is not loopback\n")
             return
-        states = {"/livez": not vitals.hung(), "/startupz": vitals.started}
+        states = {"/livez": not any(part.hung() for part in vitals), "/startupz": all(part.started for part in vitals)}
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
         elif path == "/readyz":
-            lacks = vitals.readiness
+            lacks = next(filter(None, (part.readiness for part in vitals)), "")
             # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy
             # of more members than there are partitions would wait for it for ever.
-            spare = ": in reserve, others serve all partitions" * vitals.spare
+            spare = ": in reserve, others serve all partitions" * all(part.spare for part in vitals)
             self._send(503 if lacks else 200, "text/plain", f"{f'no: {lacks}' if lacks else f'yes{spare}'}\n".encode())
         elif path in states:
             self._send(200 if states[path] else 503, "text/plain", b"yes\n" if states[path] else b"no\n")
@@ -161,15 +171,15 @@ class _Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def shown(
-    address: str, vitals: Vitals, beside: Iterable[Collector], *, service: str, ends: Ends, requests: Requests = dict
+    address: str, vitals: Mapping[str, Vitals], beside: Iterable[Collector], *, ends: Ends, requests: Requests = dict
 ) -> Iterator[None]:
-    """Serve the numbers of a process while the block lasts. **Raises** UsageError if the address is not available."""
+    """Serve numbers of a process by service while the block lasts. **Raises** UsageError if the address is taken."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    for collector in (VitalMetrics(vitals, service, ends, requests), *beside):
+    for collector in (VitalMetrics(vitals, ends, requests), *beside):
         registry.register(collector)
     try:
-        server = _Server(place_of(address), vitals, registry)
+        server = _Server(place_of(address), [*vitals.values()], registry)
     except OSError as error:
         hint = "set REFOLD_METRICS__ADDRESS to another one for each process of a machine, or to nothing"
         raise UsageError(f"metrics cannot be shown at {address}: {error.strerror}", hint=hint) from None

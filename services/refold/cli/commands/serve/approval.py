@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from typing import Annotated
 
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, served
+from refold.cli.commands.serve.process import DevOption, Member, Part, ServedApp, served
 from refold.core.errors import UsageError
 from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.approval.service import ApprovalService
@@ -37,4 +37,4 @@ def approval(
     signing = keys.load(Path(path), "decision")
     service = ApprovalService(process.load(app), own, key=signing, nonce=lambda: secrets.token_hex(16))
     process.lock_member()
-    process.run(Host([service], event_log))
+    process.run(Part("approval", Host([service], event_log)))

@@ -10,7 +10,16 @@ import structlog
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import executor_member
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, redis_findings, served
+from refold.cli.commands.serve.process import (
+    DevOption,
+    Member,
+    Part,
+    Served,
+    ServedApp,
+    StandbyOption,
+    redis_findings,
+    served,
+)
 from refold.core.wire.seal import Seal
 from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.reader import KafkaLookup
@@ -25,9 +34,11 @@ from refold.engine.relay.service import Relay
 from refold.engine.relay.settings import RelaySettings
 from refold.engine.runtime import keys
 from refold.engine.runtime.addresses import LEDGER_KEY, data_dir
+from refold.engine.runtime.handover import Handover
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.standby import stand_by
 from refold.engine.stores import blob_store
+from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 
 # Time after the grace for the last results: milliseconds, unless a server is dead.
@@ -45,15 +56,21 @@ def executor(
     standby: StandbyOption = False,
 ) -> None:
     """Claim calls, run tools, record results. The relay runs in this process too."""
-    process = served("executor", member, data, role=f"executor-{pool}")
-    options, name, loaded = process.where.settings, process.member, load_app(app)
+    process, loaded = served("executor", member, data, role=f"executor-{pool}"), load_app(app)
     # Before any client and the lock of the name: a fork keeps neither.
     if standby:
         stand_by()
+    process.run(executor_part(process, loaded, pool, data))
+
+
+def executor_part(process: Served, loaded: App, pool: str, data: str, handover: Handover | None = None) -> Part:
+    """Executor of a pool with its relay, beside the planner of this process if there is a `handover`."""
+    options, name = process.where.settings, process.member
     process.check((pool,))
     lock_id = process.lock_member(pool)
-    membership = ExecutorSettings(pool=pool, member=name).membership
-    event_log, lookup = KafkaEventLog(options.kafka, membership), KafkaLookup(options.kafka, membership)
+    membership = ExecutorSettings(pool=pool, member=name, beside=handover is not None).membership
+    event_log = KafkaEventLog(options.kafka, membership, stored=handover.stored if handover else None)
+    lookup = KafkaLookup(options.kafka, membership)
     at, retention = options.redis, timedelta(milliseconds=options.redis.retention_ms)
     ledger = RedisLedger(at.url, prefix=at.prefix, retention=retention, cluster=at.cluster)
     for problem in ledger.problems():
@@ -99,6 +116,8 @@ def executor(
         return Toolbox(loaded, done, threads=own.slots, max_result=most, blobs=blobs, live=live)
 
     host = Host([service, relay], event_log, ledger=ledger, tools=tools, lookup=lookup)
+    if handover:
+        host.take_handed(handover, membership.lazy)
     serves = executor_member(name, loaded, pool, own.slots)
     grace_s = options.executor.grace_ms / 1000 + LAST_S
-    process.run(host, grace_s=grace_s, serves=serves, slots_used=lambda: len(service.attempts))
+    return Part("executor", host, grace_s, serves, lambda: len(service.attempts))

@@ -1,12 +1,14 @@
 """`refold serve planner`."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
 from refold.cli.apps import load_app
 from refold.cli.commands.serve.presence import planner_member
-from refold.cli.commands.serve.process import DevOption, Member, ServedApp, StandbyOption, served
+from refold.cli.commands.serve.process import DevOption, Member, Part, Served, ServedApp, StandbyOption, served
 from refold.core.ids import home
 from refold.core.planning.verdict import Rules
 from refold.engine.adapters.kafka.log import KafkaEventLog
@@ -14,10 +16,12 @@ from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.planner.agents.stalls import hang, hold_record
 from refold.engine.planner.service import Planner
 from refold.engine.planner.settings import Limits, PlannerSettings, bounds_of
+from refold.engine.runtime.handover import Handover
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.standby import stand_by
 from refold.engine.runtime.watchdog import Driven, Mark, Watchdog
 from refold.engine.stores import blob_store
+from refold.sdk.app import App
 
 _log = structlog.get_logger()
 
@@ -27,11 +31,20 @@ DRAIN_S = 1.0
 
 def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standby: StandbyOption = False) -> None:
     """Decide: read inputs, write the log, request calls."""
-    process = served("planner", member, data)
-    options, loaded = process.where.settings, load_app(app)
+    process, loaded = served("planner", member, data), load_app(app)
     # Before any client and the lock of the name: a fork keeps neither.
     if standby:
         stand_by()
+    with planner_part(process, loaded) as part:
+        process.run(part)
+
+
+@contextmanager
+def planner_part(
+    process: Served, loaded: App, handover: Handover | None = None, *, beside: tuple[str, ...] = ()
+) -> Iterator[Part]:
+    """Planner under its watchdog; executors of the pools `beside` run in the same process."""
+    options = process.where.settings
     # Those of earlier versions of the app too: their calls may be under way.
     pools = tuple(sorted({*loaded.pools, *process.topics(loaded.pools).pools()}))
     if not loaded.agents:
@@ -53,8 +66,9 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
         budget=bounds_of(options),
         trust=process.trust(),
         windows=bool(loaded.windows),
+        beside=beside,
     )
-    event_log = KafkaEventLog(options.kafka, own.membership)
+    event_log = KafkaEventLog(options.kafka, own.membership, stored=handover.stored if handover else None)
     service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()), process=os.urandom(3).hex())
 
     def quarantine(driven: Driven, stack: str) -> None:
@@ -69,6 +83,8 @@ def planner(*, app: ServedApp, member: Member = "", data: DevOption = "", standb
     # The hanging code has the main thread, so that no exception of another thread ends the process.
     watchdog = Watchdog(mark, hint=hint, give_up=quarantine, die=os._exit, most_s=options.planner.hang_ms / 1000)
     watchdog.start()
-    serves = planner_member(process.member, loaded)
-    process.run(Host([service], event_log, blobs=blob_store(options)), grace_s=DRAIN_S, serves=serves)
+    host = Host([service], event_log, blobs=blob_store(options))
+    if handover:
+        host.take_handed(handover, own.membership.lazy)
+    yield Part("planner", host, DRAIN_S, planner_member(process.member, loaded))
     watchdog.stop()

@@ -7,9 +7,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -44,6 +44,7 @@ from refold.sdk.app import App
 if TYPE_CHECKING:  # its client takes 15 MiB, and of all services executors alone need it
     from refold.engine.adapters.redis.ledger import RedisLedger
 
+ALL = "all"
 ALLOW = "REFOLD_ALLOW_OPEN"
 
 HOMES_RECORDS, HOMES_RUNS, MOST_PARTITIONS = 20_000, 200, 10_000
@@ -104,10 +105,25 @@ StandbyOption = Annotated[bool, "Keep a loaded process in reserve, which takes o
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A service of a process: its host, the report of its member, and its time to drain in seconds."""
+
+    service: str
+    host: Host
+    grace_s: float = 0.0
+    serves: MemberRecord | None = None
+    slots_used: SlotsUsed = None
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     service: str
     member: str
     where: Addresses
+
+    def part(self, service: str, role: str) -> "Served":
+        """A service of this process, with a name of its own."""
+        return replace(self, service=service, member=f"{role}-{self.member}")
 
     def load(self, app: str) -> App:
         loaded = load_app(app)
@@ -144,28 +160,54 @@ class Served:
         hint = "set REFOLD_TRUST to what `refold keys init` prints, or to @FILE with that"
         raise UsageError("this service trusts no root key, so nobody's policies, keys and roles", hint=hint)
 
-    def shown(self, vitals: Vitals, *beside: object) -> AbstractContextManager[None]:
-        """Context in which the metrics of this process are served, if an address is set."""
+    def shown(self, vitals: Vitals | Mapping[str, Vitals], *beside: object) -> AbstractContextManager[None]:
+        """Context in which the metrics of this process are served, if an address is set; several by service."""
         if not (address := self.where.settings.metrics.address):
             return nullcontext()
         metrics: Any = import_module("refold.engine.runtime.metrics")  # it needs the extra
         ends = KafkaLogSource(self.where.settings.kafka).ends
-        arguments = {"service": self.service, "ends": ends, "requests": SENT_REQUESTS.counts}
-        return cast(AbstractContextManager[None], metrics.shown(address, vitals, beside, **arguments))
+        shown = {self.service: vitals} if isinstance(vitals, Vitals) else vitals
+        arguments = {"ends": ends, "requests": SENT_REQUESTS.counts}
+        return cast(AbstractContextManager[None], metrics.shown(address, shown, beside, **arguments))
 
-    def run(
-        self, host: Host, *, grace_s: float = 0.0, serves: MemberRecord | None = None, slots_used: SlotsUsed = None
-    ) -> None:
-        """Run until a stop signal, then drain; the process may end here. Reports `serves` and `slots_used`."""
+    def run(self, *parts: Part) -> None:
+        """Run until a stop signal, then drain; the process may end here."""
         # Loaded code stays to the end: each full collection would search it.
         gc.freeze()
-        with ends_within(grace_s + CLOSE_S) as stop:
+        settings = self.where.settings
+        with ends_within(max(part.grace_s for part in parts) + CLOSE_S) as stop, ExitStack() as around:
             _log.info("service.started", service=self.service, pid=os.getpid())
-            present = Presence(self.where.settings, serves, slots_used=slots_used) if serves else nullcontext()
-            with self.shown(host.vitals), present:
-                host.run(stop.is_set, grace_s=grace_s)
+            around.enter_context(self.shown({part.service: part.host.vitals for part in parts}))
+            for part in parts:
+                if part.serves:
+                    around.enter_context(Presence(settings, part.serves, slots_used=part.slots_used))
+            run_together(parts, stop.is_set)
+            around.close()
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
+
+
+def run_together(parts: tuple[Part, ...], stopping: Callable[[], bool]) -> None:
+    """Run the first part in this thread and others in their own, until `stopping` or the end of one, whose error is
+    raised."""
+    ended, errors = threading.Event(), list[BaseException]()
+
+    def run(part: Part) -> None:
+        structlog.contextvars.bind_contextvars(service=part.service)
+        try:
+            part.host.run(lambda: stopping() or ended.is_set(), grace_s=part.grace_s)
+        except BaseException as error:  # noqa: BLE001 - raised below: no service goes on without the others
+            errors.append(error)
+        ended.set()
+
+    threads = [threading.Thread(target=run, args=(part,), name=part.service, daemon=True) for part in parts[1:]]
+    for thread in threads:
+        thread.start()
+    run(parts[0])
+    for thread, part in zip(threads, parts[1:], strict=True):
+        thread.join(part.grace_s + CLOSE_S)
+    if errors:
+        raise errors[0]
 
 
 def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> None:
@@ -225,6 +267,7 @@ def served(service: str, member: str, data: str, *, role: str = "") -> Served:
     where = addresses(data=data)
     where.check()
     # Services of a `refold dev` have the names of this host, so one beside them gets another.
-    usual = f"{role or service}-{socket.gethostname()}{f'-{os.getpid()}' if where.dev else ''}"
+    own = f"{socket.gethostname()}{f'-{os.getpid()}' if where.dev else ''}"
+    usual = own if service == ALL else f"{role or service}-{own}"
     logging.configure(service)
     return Served(service, member or where.settings.member or usual, where)

@@ -16,6 +16,9 @@ from refold.engine.runtime.settings import KafkaSettings
 RARE_WAIT_MS = 250
 """Longest wait of a fetch of rare topics at the broker, which delays a new partition."""
 
+LAZY = {"fetch.wait.max.ms": 250, "fetch.min.bytes": 1 << 20}
+"""Fetch of topics whose records are handed over in this process: it fills gaps, and finds records of other writers."""
+
 
 class Intake:
     """Consumers that read assigned partitions by position, beside the member of the group; for one thread."""
@@ -28,11 +31,19 @@ class Intake:
         # A fetch names every partition of its consumer: rare topics have their own, so that busy fetches stay short.
         self._rare_topics, self._rare = membership.rare, self._consumer
         if membership.rare:
-            own |= {"client.id": f"{membership.member}-rare", "fetch.wait.max.ms": RARE_WAIT_MS}
-            self._rare = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **own)
+            rare = own | {"client.id": f"{membership.member}-rare", "fetch.wait.max.ms": RARE_WAIT_MS}
+            self._rare = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **rare)
+        self._lazy_topics, self._lazy, self._lazy_places = membership.lazy, self._consumer, set[Place]()
+        if membership.lazy:
+            lazy = own | {"client.id": f"{membership.member}-lazy", **LAZY}
+            self._lazy = clients.consumer(settings, membership.group, error_cb=trouble.on_error, **lazy)
+        self._consumers = list(dict.fromkeys([self._consumer, self._rare, self._lazy]))
         self._positions: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._starting: dict[Place, int] = {}
+        self._requested: set[Place] = set()
+        self._begun: dict[Place, int] = {}
+        self._ended: set[Place] = set()
         self._paused: set[Place] = set()
         self._read_through: dict[Place, int] = {}
         self._stuck: dict[Place, tuple[int, float]] = {}
@@ -53,15 +64,20 @@ class Intake:
     # What is read
 
     def read(self, place: Place, offset: int) -> None:
-        """Continue from an offset at the next `begin`."""
+        """Continue from an offset at the next `begin`, promptly up to the end."""
+        self._requested.add(place)
         self._starting[place] = offset
 
     def begin(self) -> None:
         """Begin to read at all offsets noted by `read`, with one call to each consumer."""
-        if not self._starting:
+        if not (self._starting or self._ended):
             return
-        starting, self._starting = self._starting, {}
+        at_end = {place: self._positions[place] for place in self._ended if place in self._positions}
+        starting, self._starting, self._ended = at_end | self._starting, {}, set()
         self._stop([place for place in starting if place in self._positions])
+        began, self._requested = self._requested, set()
+        self._lazy_places = (self._lazy_places - starting.keys()) | (at_end.keys() - began)
+        self._begun |= {place: starting[place] for place in began}
         for consumer, places in self._by_consumer(starting):
             consumer.incremental_assign([self._names.at(place, starting[place]) for place in places])
         self._positions.update(starting)
@@ -70,10 +86,11 @@ class Intake:
 
     def drop(self, number: int) -> None:
         self._stop([place for place in self._positions if place[1] == number])
-        for by_place in (self._ends, self._starting, self._read_through):
+        for by_place in (self._ends, self._starting, self._read_through, self._begun):
             for place in [place for place in by_place if place[1] == number]:
                 del by_place[place]
-        self._paused = {place for place in self._paused if place[1] != number}
+        for places in (self._paused, self._requested, self._ended, self._lazy_places):
+            places -= {place for place in places if place[1] == number}
 
     def flow(self, place: Place, *, paused: bool) -> None:
         (self._paused.add if paused else self._paused.discard)(place)
@@ -92,30 +109,32 @@ class Intake:
                 del self._positions[place]
 
     def _consumer_of(self, place: Place) -> Consumer:
-        return self._rare if place[0] in self._rare_topics else self._consumer
+        if place[0] in self._rare_topics:
+            return self._rare
+        return self._lazy if place in self._lazy_places else self._consumer
 
     def _by_consumer(self, places: Collection[Place]) -> list[tuple[Consumer, list[Place]]]:
         pairs = [(consumer, [p for p in places if self._consumer_of(p) is consumer]) for consumer in self._consumers]
         return [(consumer, those) for consumer, those in pairs if those]
 
-    @property
-    def _consumers(self) -> list[Consumer]:
-        return [self._consumer] if self._rare is self._consumer else [self._consumer, self._rare]
-
     # What comes
 
     def poll(self, timeout_s: float) -> Message | None:
-        if self._rare is not self._consumer and (message := self._rare.poll(0)) is not None:
-            return message
+        for consumer in self._consumers[1:]:
+            if (message := consumer.poll(0)) is not None:
+                return message
         return self._consumer.poll(timeout_s)
 
     def rest(self, limit: int) -> list[Message]:
         """Further messages, without waiting."""
         if limit <= 0:
             return []
-        # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.
-        rare = self._rare.consume(max(1, limit // 2), 0) if self._rare is not self._consumer else []
-        return rare + (self._consumer.consume(limit - len(rare), 0) if len(rare) < limit else [])
+        messages: list[Message] = []
+        for consumer in self._consumers[1:]:
+            # Half of it: a take-over reads through a rare topic, and the work of other partitions goes on beside it.
+            messages += consumer.consume(max(1, (limit - len(messages)) // 2), 0)
+        left = limit - len(messages)
+        return messages + (self._consumer.consume(left, 0) if left > 0 else [])
 
     def sort(self, message: Message, batch: Taken) -> None:
         """Add a message to `batch` as a record, or handle its event."""
@@ -126,6 +145,8 @@ class Intake:
             self._positions[place] = record.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._read_through[place] = offset = message.offset() or 0
+            if place[0] in self._lazy_topics and place not in self._lazy_places:
+                self._ended.add(place)
             # A hole: the records before it are compacted away, or were control records.
             if offset > self._positions.get(place, offset):
                 self._positions[place] = offset
@@ -137,7 +158,9 @@ class Intake:
             self._trouble.report("kafka.read_error", error, f"read {message.topic()}", topic=message.topic())
 
     def collect(self, batch: Taken) -> None:
-        """Report captured ends that are reached."""
+        """Report captured ends that are reached, and where reading has begun."""
+        batch.begun.update(self._begun)
+        self._begun = {}
         for place, end in list(self._ends.items()):
             if (position := self._positions.get(place, -1)) >= end:
                 del self._ends[place]
@@ -173,12 +196,12 @@ class Intake:
             start, end = (self._offsets_at([place], which)[place] for which in (offsets.EARLIEST, offsets.LATEST))
         except KafkaException as error:
             self._waiting.late(error)
-            self.read(place, position)  # and is out of range once more
+            self._starting[place] = position  # and is out of range once more
             return
         self._waiting.over()
         if position < start:
             batch.reached.append(Reached(*place, start))
-            self.read(place, start)
+            self._starting[place] = start
         else:
             self._stop([place])
             batch.shrunk.append(Shrunk(*place, end))

@@ -45,11 +45,15 @@ _ASK_AGAIN_S = 1.0
 """Pause after an unanswered request, in which the present partitions are served."""
 
 
-class KafkaEventLog:
-    """Member of a group; joins with the first `take`."""
+Stored = Callable[[Outgoing, int, int], None]
 
-    def __init__(self, settings: KafkaSettings, membership: Membership) -> None:
-        self.member = membership.member
+
+class KafkaEventLog:
+    """Member of a group; joins with the first `take`. `stored` gets each acknowledged record with its offset and time,
+    in the thread that polls the producer."""
+
+    def __init__(self, settings: KafkaSettings, membership: Membership, *, stored: Stored | None = None) -> None:
+        self.member, self._stored = membership.member, stored
         self._settings, self._membership = settings, membership
         self._names = names = Names(settings.prefix)
         self._trouble = trouble = Trouble()
@@ -111,6 +115,10 @@ class KafkaEventLog:
             if self._awaited_reports or batch.rebalances or batch.reached or batch.shrunk:
                 left = 0
             longest = _SLICE_S if waiting else _IDLE_SLICE_S
+            if self._stored and len(self._producer):
+                # Readers in this process wait for the acknowledgement, and hardly for a fetch.
+                self._producer.poll(max(0.0, min(left, _SLICE_S)))
+                longest = 0.0
             message = self._intake.poll(max(0.0, min(left, longest)))
             if message is not None:
                 if message.error() is None:
@@ -227,7 +235,7 @@ class KafkaEventLog:
             clients.flush(self._producer, _PUSH_S)
 
     def _produce(self, record: Outgoing, report: Callable[[Delivery], None]) -> None:
-        name, reported = self._names[record.topic], partial(self._delivered, record.token, report)
+        name, reported = self._names[record.topic], partial(self._delivered, record, report)
         try:
             clients.produce(self._producer, name, record, reported, check=self._trouble.check)
         except KafkaException as error:
@@ -239,9 +247,12 @@ class KafkaEventLog:
             report(Delivery(record.token, NEVER if code in REFUSED else None))
 
     def _delivered(
-        self, token: int, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
+        self, record: Outgoing, report: Callable[[Delivery], None], error: KafkaError | None, message: Message
     ) -> None:
-        report(clients.delivery(token, error, message))
+        delivery = clients.delivery(record.token, error, message)
+        report(delivery)
+        if self._stored and delivery.offset not in (None, NEVER):
+            self._stored(record, delivery.offset, delivery.at_ms)
         if error is not None:
             if error.code() in UNKNOWN_TOPIC and (message.partition() or 0) >= self._settings.partitions:
                 self._trouble.end_with(error, f"write to {message.topic()}")  # such a partition never comes
