@@ -18,7 +18,6 @@ import pytest
 from confluent_kafka import Producer
 
 from refold import App, Context
-from refold.cli.commands.serve.process import Part, run_together
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.topics import RUN_COMPLETED, TOOL_COMPLETED, kind_of, tool_claimed, tool_completed, tool_requested
@@ -121,7 +120,7 @@ class Together:
     witnesses: list[Witness] = field(default_factory=list)
     planner: Planner = field(init=False)
 
-    def parts(self) -> list[Part]:
+    def hosts(self) -> tuple[Host, Host]:
         handover, numbers = Handover(), itertools.count(1)
         own = PlannerSettings(PARTITIONS, self.member, "test", beside=("default",))
         gate = Gate(tools=FactsTable(app.tools), environment="test", partitions=PARTITIONS)
@@ -143,7 +142,7 @@ class Together:
             lookup=KafkaLookup(self.kafka, acting.membership),
         )
         second.take_handed(handover, acting.membership.lazy)
-        return [Part("planner", first, 1.0), Part("executor", second, 1.0)]
+        return first, second
 
     def _witness(self, service: Service, membership: Membership) -> Any:
         lazy = tuple(membership.lazy)
@@ -153,7 +152,8 @@ class Together:
     @contextmanager
     def running(self) -> Iterator[None]:
         stop = threading.Event()
-        thread = threading.Thread(target=run_together, args=(tuple(self.parts()), stop.is_set))
+        first, second = self.hosts()
+        thread = threading.Thread(target=first.run, args=(stop.is_set,), kwargs={"beside": {second: 1.0}})
         thread.start()
         try:
             eventually(lambda: self.planner.counts["lane.live"] >= 1, within=90, what="a lane")

@@ -3,6 +3,8 @@ record is in its topic, with its offset, before a reader gets it, and each parti
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from queue import SimpleQueue
+from typing import Any
 
 from refold.engine.ports.log import Outgoing, Place, Record, Shrunk, Taken
 
@@ -14,9 +16,10 @@ UNCONFIRMED = 10_000
 
 
 class Handover:
-    """Readers of a process by topic; `stored` is for any thread."""
+    """Readers of a process by topic, and the `queue` of their hosts; `stored` is for any thread."""
 
     def __init__(self) -> None:
+        self.queue: SimpleQueue[Any] = SimpleQueue()
         self._readers: dict[str, Callable[[Record], None]] = {}
 
     def connect(self, topics: Iterable[str], put: Callable[[Record], None]) -> None:

@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
@@ -98,9 +99,9 @@ class Host:
         blobs: Blobs | None = None,
     ) -> None:
         self._services, self._log, self._ledger = services, event_log, ledger
-        self._queue: SimpleQueue[_Queued] = SimpleQueue()
-        self._blobs = BlobBackend(blobs, self._queue.put)
-        self._tools = tools(self._queue.put) if tools else None
+        self._queue: SimpleQueue[tuple[Host, _Queued]] = SimpleQueue()
+        self._blobs = BlobBackend(blobs, self._put)
+        self._tools = tools(self._put) if tools else None
         self._lookup, self._looking = lookup, ThreadPoolExecutor(1, thread_name_prefix="lookup")
         self._boundaries = Boundaries()
         self._batches_ahead = threading.Semaphore(4)
@@ -130,34 +131,61 @@ class Host:
             self._unanswered[effects.StopTool] = self._tools.stop
 
     def take_handed(self, handover: Handover, topics: frozenset[str]) -> None:
-        """Read records of some topics once they are written by hosts of this process."""
-        self._handed = HandedRecords(topics)
-        # While this host waits for a server, further records come by the broker.
-        handover.connect(topics, lambda record: self._queue.put(record) if self._queue.qsize() < QUEUED else None)
+        """Read records of some topics once they are written by hosts of this process, which run together."""
+        self._handed, self._queue = HandedRecords(topics), handover.queue
+        # While the hosts wait for a server, further records come by the broker.
+        handover.connect(topics, lambda record: self._put(record) if self._queue.qsize() < QUEUED else None)
 
-    def run(self, stopping: Callable[[], bool], *, grace_s: float = 10.0) -> None:
-        """Take turns until `stopping`, then drain the services for at most `grace_s`."""
-        ahead = self._tools is not None or self._handed is not None
-        take = self._take_queued if ahead else self._take
-        reader = threading.Thread(target=self._read, name="reader", daemon=True)
-        self._reader = reader if ahead else None
-        if ahead:
-            reader.start()
+    def run(
+        self,
+        stopping: Callable[[], bool],
+        *,
+        grace_s: float = 10.0,
+        beside: "Mapping[Host, float]" = MappingProxyType({}),
+    ) -> None:
+        """Take turns until `stopping`, then drain the services for at most `grace_s`, or the grace of a host `beside`
+        this one."""
+        graces = {self: grace_s, **beside}
+        for host in graces:
+            host._start_reader()
         try:
             while not stopping():
-                self.pump(take(self._wait_s()))
-            deadline = time.monotonic() + grace_s
-            while not self._drained() and time.monotonic() < deadline:
-                self.pump(take(DRAINING_S))
+                self._take_turns(graces)
+            until = {host: time.monotonic() + grace_s for host, grace_s in graces.items()}
+            while until:
+                for host in [host for host in until if host._drained() or time.monotonic() >= until[host]]:
+                    del until[host]
+                    host._end()
+                    host._log.close()
+                if until:
+                    self._take_turns(until, DRAINING_S)
         finally:
-            self._stopped.set()
-            self._looking.shutdown(wait=False, cancel_futures=True)
-            self._blobs.close()
-            if self._tools:
-                self._tools.close()
-            if ahead:
-                reader.join(timeout=2)
-        self._log.close()
+            for host in graces:
+                host._end()
+
+    def _take_turns(self, hosts: "Collection[Host]", most_s: float = IDLE_S) -> None:
+        """Take a turn of each host that has input, or work that is due."""
+        wait_s = min(most_s, *(host._wait_s() for host in hosts)) if hosts else 0.0
+        inboxes = self._gather(wait_s) if self._reader else {self: self._take(wait_s)}
+        for host in hosts:
+            if host in inboxes or not inboxes or host._wait_s() <= 0:
+                host.pump(inboxes.get(host, []))
+
+    def _start_reader(self) -> None:
+        if self._tools or self._handed:
+            self._reader = threading.Thread(target=self._read, name="reader", daemon=True)
+            self._reader.start()
+
+    def _end(self) -> None:
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        self._looking.shutdown(wait=False, cancel_futures=True)
+        self._blobs.close()
+        if self._tools:
+            self._tools.close()
+        if self._reader:
+            self._reader.join(timeout=2)
 
     def _drained(self) -> bool:
         drained = [service.drain() for service in self._services]  # every one is told, whatever the others say
@@ -282,12 +310,12 @@ class Host:
         assert self._lookup is not None, "only a host with a lookup has services that look something up"
         try:
             # Brokers may be slow, and leases must be renewed meanwhile.
-            self._queue.put(effects.Looked(*fetch, self._lookup(*fetch)))
+            self._put(effects.Looked(*fetch, self._lookup(*fetch)))
         except UnreachableError as error:
             OUTAGES.failed("lookup.unanswered", topic=fetch.topic, partition=fetch.partition, error=str(error))
-            self._queue.put(effects.Looked(*fetch, None, known=False))
+            self._put(effects.Looked(*fetch, None, known=False))
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
-            self._queue.put(error)
+            self._put(error)
 
     def _ask(self, requests: list[effects.AskLedger]) -> list[effects.Item]:
         """Run the ledger operations of a turn; every reply is unknown (None) if the ledger is unreachable."""
@@ -324,26 +352,32 @@ class Host:
             return self._items(self._log.take(TAKE, timeout_s))
         self._blobs.again()
         batch = self._log.take(TAKE, min(timeout_s, BLOBS_S))
-        return [*self._items(batch), *self._take_queued(0)]
+        return [*self._items(batch), *self._gather(0).get(self, ())]
 
-    def _take_queued(self, timeout_s: float) -> list[effects.Item]:
-        items: list[effects.Item] = []
+    def _put(self, item: _Queued) -> None:
+        self._queue.put((self, item))
+
+    def _gather(self, timeout_s: float) -> "dict[Host, list[effects.Item]]":
+        """Queued items by host; waits for the first."""
+        inboxes: dict[Host, list[effects.Item]] = {}
         try:
-            item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
+            host, item = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
             while True:
-                if isinstance(item, BaseException):
-                    raise item
-                if isinstance(item, Taken):
-                    self._batches_ahead.release()
-                    items += self._items(item)
-                elif self._handed and isinstance(item, Record):
-                    items += self._handed.take(item)
-                else:
-                    self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
-                    items.append(item)
-                item = self._queue.get_nowait()
+                inboxes.setdefault(host, []).extend(host._unpack(item))
+                host, item = self._queue.get_nowait()
         except Empty:
-            return items
+            return inboxes
+
+    def _unpack(self, item: _Queued) -> Sequence[effects.Item]:
+        if isinstance(item, BaseException):
+            raise item
+        if isinstance(item, Taken):
+            self._batches_ahead.release()
+            return self._items(item)
+        if self._handed and isinstance(item, Record):
+            return self._handed.take(item)
+        self._blobs.open -= isinstance(item, (effects.BlobLoaded, effects.BlobSaved))
+        return [item]
 
     def _items(self, batch: Taken) -> list[effects.Item]:
         records = self._handed.merge(batch) if self._handed else batch.records
@@ -365,9 +399,9 @@ class Host:
                 batch = self._log.take(TAKE, IDLE_S)
                 if any((batch.records, batch.rebalances, batch.deliveries, batch.reached, batch.shrunk, batch.begun)):
                     self._batches_ahead.acquire()
-                    self._queue.put(batch)
+                    self._put(batch)
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that takes turns
-            self._queue.put(error)
+            self._put(error)
 
 
 class Boundaries:

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -181,33 +181,12 @@ class Served:
             for part in parts:
                 if part.serves:
                     around.enter_context(Presence(settings, part.serves, slots_used=part.slots_used))
-            run_together(parts, stop.is_set)
+            first, *others = parts
+            beside = {part.host: part.grace_s for part in others}
+            first.host.run(stop.is_set, grace_s=first.grace_s, beside=beside)
             around.close()
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()
-
-
-def run_together(parts: tuple[Part, ...], stopping: Callable[[], bool]) -> None:
-    """Run the first part in this thread and others in their own, until `stopping` or the end of one, whose error is
-    raised."""
-    ended, errors = threading.Event(), list[BaseException]()
-
-    def run(part: Part) -> None:
-        structlog.contextvars.bind_contextvars(service=part.service)
-        try:
-            part.host.run(lambda: stopping() or ended.is_set(), grace_s=part.grace_s)
-        except BaseException as error:  # noqa: BLE001 - raised below: no service goes on without the others
-            errors.append(error)
-        ended.set()
-
-    threads = [threading.Thread(target=run, args=(part,), name=part.service, daemon=True) for part in parts[1:]]
-    for thread in threads:
-        thread.start()
-    run(parts[0])
-    for thread, part in zip(threads, parts[1:], strict=True):
-        thread.join(part.grace_s + CLOSE_S)
-    if errors:
-        raise errors[0]
 
 
 def check_homes(settings: KafkaSettings, topic: str, group: str = "reader") -> None:

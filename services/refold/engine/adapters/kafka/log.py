@@ -34,6 +34,9 @@ _COMPANY = 8
 
 _COMPANY_S = 0.003
 _PUSH_S = 0.001
+_ACKNOWLEDGED_S = 0.02
+"""Longest wait of a turn for acknowledgements on which readers in this process wait; then another thread polls."""
+
 
 _IDLE_SLICE_S = 0.02
 """Longest delay of notes from other threads: 50 wake-ups a second, under 0.1 % of a core."""
@@ -74,6 +77,7 @@ class KafkaEventLog:
         self._awaited_reports: deque[Delivery] = deque()
         self._coming: list[int] = []
         self._apart, self._ask_s, self._look_s = False, 0.0, 0.0
+        self._flushing = False
         self._opening, self._ending = Overdue("begin with partitions"), dict[Place, Overdue]()
 
     # What comes in
@@ -115,7 +119,7 @@ class KafkaEventLog:
             if self._awaited_reports or batch.rebalances or batch.reached or batch.shrunk:
                 left = 0
             longest = _SLICE_S if waiting else _IDLE_SLICE_S
-            if self._stored and len(self._producer):
+            if self._stored and len(self._producer) and not self._flushing:
                 # Readers in this process wait for the acknowledgement, and hardly for a fetch.
                 self._producer.poll(max(0.0, min(left, _SLICE_S)))
                 longest = 0.0
@@ -230,8 +234,13 @@ class KafkaEventLog:
 
     def push(self) -> None:
         lingering, self._lingering = self._lingering, 0
+        if self._stored and lingering:
+            # Readers in this process have little to do before the acknowledgement.
+            self._flushing = True
+            clients.flush(self._producer, _ACKNOWLEDGED_S)
+            self._flushing = False
         # Many records leave in full batches anyway.
-        if 0 < lingering < _COMPANY and self._settings.linger_ms:
+        elif 0 < lingering < _COMPANY and self._settings.linger_ms:
             clients.flush(self._producer, _PUSH_S)
 
     def _produce(self, record: Outgoing, report: Callable[[Delivery], None]) -> None:
