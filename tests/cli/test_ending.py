@@ -108,7 +108,7 @@ def test_an_executor_ends_within_its_grace_beside_tools_that_hang_and_records_wh
         eventually(lambda: pid not in dev.state["processes"]["executor"], within=60, what="the end of the executor")
 
         assert time.monotonic() - told < GRACE_S + CLOSE_S
-        assert f'"pid": {pid}, "event": "service.stopped"' in (tmp_path / "data/logs/executor.log").read_text()
+        assert f'"pid": {pid}, "event": "service.stopped"' in (tmp_path / "data/logs/all.log").read_text()
         steps = dev.read("run", "show", "s-1")["timeline"]
         assert [step["status"] for step in steps] == ["running", "running", "running", "completed"]
         assert [len(step["attempts"]) for step in steps] == [1, 1, 1, 1]

@@ -16,6 +16,8 @@ import structlog
 
 from refold.cli import output
 from refold.cli.commands import policy as policies
+from refold.cli.commands.dev import dev_services
+from refold.cli.commands.provision import Provision
 from refold.cli.commands.run import _is_known
 from refold.cli.commands.serve.process import served
 from refold.cli.errors import report
@@ -239,9 +241,32 @@ def test_status_and_kill_know_the_processes_of_a_dev(dev: Dev) -> None:
     assert all(address["answers"] for address in before["addresses"])
     was, now = ({row["role"]: row for row in status["processes"]}["executor"] for status in (before, after))
     assert killed["pid"] == was["pid"] != now["pid"]
+    assert {row["pid"] for row in after["processes"] if row["role"] in ("planner", "executor")} == {now["pid"]}
     assert now["restarts"] == was["restarts"] + 1
     assert dev.refold("dev", "kill", "executor", "7", code=3)
     assert dev.refold("dev", "kill", "cook", code=2)
+
+
+def test_the_process_of_planner_and_executors_counts_as_each(dev: Dev) -> None:
+    pid = dev.pid("planner")
+
+    said = dev.refold("dev", "kill", "planner").stdout
+
+    assert f"killed planner and executor {pid} (SIGKILL); its successor served after" in said
+    assert eventually(lambda: dev.pid("executor") not in (pid, 0))
+
+
+def test_services_of_a_dev_share_a_process_or_run_apart() -> None:
+    needs = Provision(
+        ("default", "mail"), Path("/unused"), own={"trust": Path("/t"), "decision": Path("/d"), "ledger": Path("/l")}
+    )
+
+    def names(**how: bool) -> list[str]:
+        services = dev_services("app.py", needs, **how)
+        return [service.name for service in services if service.name not in ("projections", "gateway")]
+
+    assert names(together=True) == ["all", "approval"]
+    assert names() == ["planner", "approval", "executor", "executor"]
 
 
 @pytest.mark.long

@@ -66,13 +66,13 @@ def test_a_tools_exception_names_the_users_line_everywhere(errs: Dev) -> None:
     data = errs.read("run", "show", "l-1")
     assert data["timeline"][0]["failure"]["detail"] == "errs0/app.py:9 in deep"
     assert data["failure"]["detail"] == "errs0/app.py:21 in looks"
-    [failed] = [row for row in logged(errs, "executor", "tool.failed") if row["call_id"].startswith("l-1/")]
+    [failed] = [row for row in logged(errs, "all", "tool.failed") if row["call_id"].startswith("l-1/")]
     assert "line 16, in look_up" in failed["stack"]
     assert "line 9, in deep" in failed["stack"]
     assert "refold/" not in failed["stack"].replace(str(errs.data), "")
-    [raised] = [row for row in logged(errs, "planner", "agent.raised") if row["run_id"] == "l-1"]
+    [raised] = [row for row in logged(errs, "all", "agent.raised") if row["run_id"] == "l-1"]
     assert "line 21, in looks" in raised["stack"]
-    [ended] = [row for row in logged(errs, "planner", "run.failed") if row["run_id"] == "l-1"]
+    [ended] = [row for row in logged(errs, "all", "run.failed") if row["run_id"] == "l-1"]
     assert ended["at"] == "errs0/app.py:21 in looks"
 
 
@@ -91,9 +91,8 @@ def test_a_replay_of_a_failed_run_shows_where_the_agent_raised(errs: Dev) -> Non
 def test_what_the_app_redacts_is_in_no_log(errs: Dev) -> None:
     errs.refold("run", "start", "looks", "--id", "h-1", "--input", '{"key": "hidden"}', "--wait", code=1)
 
-    [failed] = [row for row in logged(errs, "executor", "tool.failed") if row["call_id"].startswith("h-1/")]
+    [failed] = [row for row in logged(errs, "all", "tool.failed") if row["call_id"].startswith("h-1/")]
 
     assert failed["error"] == "ValueError: the password is ***"
     assert "raise ValueError" in failed["stack"]
-    for service in ("executor", "planner"):
-        assert "s3cret" not in (errs.data / "logs" / f"{service}.log").read_text()
+    assert "s3cret" not in (errs.data / "logs" / "all.log").read_text()

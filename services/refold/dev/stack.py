@@ -27,6 +27,8 @@ from refold.engine.runtime.signals import stop_signals
 
 BLOBS_URL, VIEWS_URL = "REFOLD_BLOBS__URL", "REFOLD_VIEWS__URL"
 METRICS = "REFOLD_METRICS__ADDRESS"
+ROLES = {"all": ("planner", "executor")}
+"""Roles of a process that has several, in dev.json."""
 # The reverse of the order in which they stop.
 _BROKER, _VALKEY, _SERVICES = range(3)
 # Longest time until a broken supervision, a gateway's first answer, or a changed file is noticed.
@@ -270,8 +272,9 @@ class DevStack:
         with self._writing:
             # The file is the sign that the stack is ready.
             if self._ready and self._lock.is_own():  # else it is the file of another stack
-                processes = {"broker": [], "valkey": [], **pids}
-                restarts = {name: self.supervisor.restarts(name) for name in pids}
+                roles = [(role, name) for name in pids for role in ROLES.get(name, (name,))]
+                processes = {"broker": [], "valkey": [], **{role: pids[name] for role, name in roles}}
+                restarts = {role: self.supervisor.restarts(name) for role, name in roles}
                 at = {"kafka": self.kafka, "redis": public_url(self.redis), "blobs": public_url(self.blobs)}
                 at |= {"views": self.views_shown, "gateway": self.gateway, "metrics": self.metrics}
                 content = {**at, "partitions": self.partitions, "processes": processes, "restarts": restarts}

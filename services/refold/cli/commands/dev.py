@@ -35,14 +35,15 @@ from refold.engine.runtime.standby import reserve_of
 
 
 @dataclass(frozen=True)
-class OwnServers:
+class Layout:
+    apart: Annotated[bool, "Run planner and executors in processes of their own, as large platforms do."] = False
     kafka: Annotated[str, "HOST:PORT", "Use this Kafka; start none."] = ""
     redis: Annotated[str, "URL", "Use this Redis; start none."] = ""
     postgres: Annotated[bool, "Start a Postgres for the views, in place of SQLite."] = False
 
 
 SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started")
-SERVES |= {"planner": "lane.live", "executor": "partition.assigned"}
+SERVES |= {"planner": "lane.live", "executor": "partition.assigned", "all": "lane.live"}
 """Log event of a service once it serves."""
 MOST_GAP_S = 15.0
 _SESSION = "REFOLD_GATEWAY__SESSION_KEY"
@@ -62,7 +63,7 @@ def dev(
     fresh: Annotated[bool, "Delete all earlier runs first."] = False,
     policies: options.PoliciesOption = "",
     no_reload: Annotated[bool, "Keep the code as it was loaded, whatever becomes of the app's files."] = False,
-    own: OwnServers,
+    own: Layout,
 ) -> None:
     """Run a broker, Valkey and every service on this machine, each restarted when it dies."""
     quiet()
@@ -80,13 +81,14 @@ def dev(
         data_dir(data),
         servers=Servers(own.kafka or None, own.redis or None, postgres=own.postgres),
         fresh=fresh,
-        services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres")),
+        services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres"), together=not own.apart),
         prepare=needs.prepare,
         listeners=Listeners(output.progress(after_s=0), _print_exit, _print_trouble),
     )
 
     with stack:
-        users = ["planner", "approval", "executor", *["projections", "gateway"] * bool(load_app(app).projections)]
+        users = ["all", "planner", "executor", "approval"]
+        users += ["projections", "gateway"] * bool(load_app(app).projections)
         watch, announced = CodeWatch(app, stack.data_dir, lambda: stack.supervisor.restart(users)), False
         pages = "gateway" in stack.supervisor.pids()
 
@@ -116,11 +118,12 @@ def _pools(app: str) -> tuple[str, ...]:
         raise
 
 
-def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[ServiceProcess]:
-    """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres."""
+def dev_services(app: str, needs: Provision, *, shared: bool = False, together: bool = False) -> list[ServiceProcess]:
+    """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres.
+    `together`: planner and executors are one process, called `all`."""
 
     def service(name: str, *more: str, **env: str) -> ServiceProcess:
-        first = name in ("planner", "executor")
+        first = name in ("all", "planner", "executor")
         argv = (sys.executable, "-m", "refold", "serve", name, *["--standby"] * first, "--app", app, *more)
         serves = SERVES[name] if first else ""
         return ServiceProcess(name, argv, {"REFOLD_TRUST": f"@{needs.file('trust')}", **env}, serves)
@@ -132,8 +135,11 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False) -> list[Se
     views = [service("gateway", "--data", str(needs.keys.parent), **acting)] if is_installed("fastapi") else []
     if is_installed("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
         views.insert(0, service("projections"))
+    approval = service("approval", "--key", str(needs.file("decision")))
+    if together:
+        return [service("all", **sealing), approval, *views]
     executors = [service("executor", "--pool", pool, **sealing) for pool in needs.pools]
-    return [service("planner"), service("approval", "--key", str(needs.file("decision"))), *executors, *views]
+    return [service("planner"), approval, *executors, *views]
 
 
 def has_pages(stack: DevStack) -> bool:
@@ -172,11 +178,12 @@ def _print_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None
     where = str(needs.policies) if needs.policies else 'the default: only tools with approval="required" ask'
     output.say(f"policy    {output.escape(where)}")
     for name, numbers in pids.items():
-        output.say(f"{name:<9} {', '.join(map(str, numbers))}")
+        note = "  [dim]planner and executors; --apart gives each its own process[/]" * (name == "all")
+        output.say(f"{name:<9} {', '.join(map(str, numbers))}{note}")
     output.say(f"[dim]{output.escape(str(stack.dev_json))} is kept up to date with all of this[/]\n")
     agent, option = ("hello", """ --input '{"name": "Ada"}'""") if app == HELLO else ("AGENT", " --input '{...}'")
     output.say(f"start a run     refold run start {agent}{option} --wait")
-    if pids.get("executor"):
+    if pids.get("executor") or pids.get("all"):
         output.say("kill a service  refold dev kill executor")
 
 
@@ -237,36 +244,39 @@ def kill_processes(
         hint = "`refold dev status` shows them; one that has just died has no process for a moment"
         raise NotFoundError(f"there is no {role or 'process'} {'' if all_ else number}".rstrip(), hint=hint)
     code = running_code(data_dir(beside.data))
-    rows = _kill(victims, data_dir(beside.data) / "logs", wait=not no_wait)
+    together = ("planner", "executor") if running.get("planner") == running.get("executor") else ()
+    rows = _kill(victims, data_dir(beside.data) / "logs", wait=not no_wait, together=together)
     rows = [row | {"code": code if row["role"] in SERVES else ""} for row in rows]
-    beside.print(rows, "\n".join(map(_killed_text, rows)))
+    beside.print(rows, "\n".join(_killed_text(row, together) for row in rows))
 
 
-def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool) -> list[dict[str, Any]]:
-    """Kill processes; return each with its outage in ms, or None."""
-    files = {name: logs / f"{name}.log" for name, _ in victims if name in SERVES and wait}
+def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool, together: Sequence[str]) -> list[dict[str, Any]]:
+    """Kill processes; return each with its outage in ms, or None. Roles `together` are one process."""
+    logged = {name: "all" if name in together else name for name, _ in victims}
+    files = {name: logs / f"{logged[name]}.log" for name, _ in victims if name in SERVES and wait}
     read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, datetime.now(UTC)
     for _, pid in victims:
         with suppress(ProcessLookupError):
             # With the process that stands by for it: a fork has the hash seed of its parent, and so the order of sets,
             # which the process of another machine or of the next start has not.
             os.kill(reserve_of(pid), signal.SIGKILL)
-    gaps = {name: _gap_ms(name, files[name], at, died) for name, at in read.items()}
+    gaps = {name: _gap_ms(SERVES[logged[name]], files[name], at, died) for name, at in read.items()}
     return [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
 
 
-def _killed_text(row: Mapping[str, Any]) -> str:
+def _killed_text(row: Mapping[str, Any], together: Sequence[str]) -> str:
     gap = row["gap_ms"]
     then = "`refold dev status` shows its successor" if gap is None else f"its successor served after {gap} ms"
     code = f" with code {row['code']}" if row["code"] else ""
-    return f"killed [bold]{row['role']} {row['pid']}[/] (SIGKILL); {then}{code}"
+    role = " and ".join(together) if row["role"] in together else row["role"]
+    return f"killed [bold]{role} {row['pid']}[/] (SIGKILL); {then}{code}"
 
 
-def _gap_ms(role: str, log: Path, read: int, died: datetime) -> int | None:
-    """Outage of a killed role, from its death to its successor's line in `log`, in ms; None after MOST_GAP_S."""
+def _gap_ms(serves: str, log: Path, read: int, died: datetime) -> int | None:
+    """Outage of a killed role, from its death to its successor's event in `log`, in ms; None after MOST_GAP_S."""
     until = time.monotonic() + MOST_GAP_S
     while time.monotonic() < until:
-        if served := logged(log, SERVES[role], read):
+        if served := logged(log, serves, read):
             gap_s = (datetime.fromisoformat(json.loads(served)["timestamp"]) - died).total_seconds()
             return max(0, round(gap_s * 1000))
         time.sleep(0.02)

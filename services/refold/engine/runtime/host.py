@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from queue import Empty, SimpleQueue
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
@@ -137,28 +136,25 @@ class Host:
         handover.connect(topics, lambda record: self._put(record) if self._queue.qsize() < QUEUED else None)
 
     def run(
-        self,
-        stopping: Callable[[], bool],
-        *,
-        grace_s: float = 10.0,
-        beside: "Mapping[Host, float]" = MappingProxyType({}),
+        self, stopping: Callable[[], bool], *, grace_s: float = 10.0, beside: "Mapping[Host, float] | None" = None
     ) -> None:
-        """Take turns until `stopping`, then drain the services for at most `grace_s`, or the grace of a host `beside`
-        this one."""
-        graces = {self: grace_s, **beside}
+        """Take turns until `stopping`, then drain the services for at most `grace_s`; before them those of hosts
+        `beside` this one, each with its own grace."""
+        graces = {self: grace_s, **(beside or {})}
         for host in graces:
             host._start_reader()
         try:
             while not stopping():
                 self._take_turns(graces)
-            until = {host: time.monotonic() + grace_s for host, grace_s in graces.items()}
-            while until:
-                for host in [host for host in until if host._drained() or time.monotonic() >= until[host]]:
-                    del until[host]
-                    host._end()
-                    host._log.close()
-                if until:
-                    self._take_turns(until, DRAINING_S)
+            for draining in (beside or {}, {self: grace_s}):
+                until = {host: time.monotonic() + grace_s for host, grace_s in draining.items()}
+                while until:
+                    for host in [host for host in until if host._drained() or time.monotonic() >= until[host]]:
+                        del until[host]
+                        host._end()
+                        host._log.close()
+                    if until:
+                        self._take_turns({self: 0, **until}, DRAINING_S)
         finally:
             for host in graces:
                 host._end()

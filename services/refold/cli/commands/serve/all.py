@@ -1,10 +1,9 @@
 """`refold serve all`."""
 
 from dataclasses import replace
+from importlib import import_module
 
 from refold.cli.apps import load_app
-from refold.cli.commands.serve.executor import executor_part
-from refold.cli.commands.serve.planner import planner_part
 from refold.cli.commands.serve.process import ALL, DevOption, Member, Served, ServedApp, StandbyOption, served
 from refold.core.errors import UsageError
 from refold.core.topics import RUN_LOG, tool_completed
@@ -19,7 +18,13 @@ def serve_all(*, app: ServedApp, member: Member = "", data: DevOption = "", stan
     # Before any client and the lock of the name: a fork keeps neither.
     if standby:
         stand_by()
-    handover, pools = Handover(), loaded.pools
+    # By name, as the catalogue loads them: they are commands of their own.
+    planner_part, executor_part = (
+        getattr(import_module(f"refold.cli.commands.serve.{name}"), f"{name}_part") for name in ("planner", "executor")
+    )
+    # The planner reports a pool without topics, and goes on without it.
+    present, handover = process.topics(loaded.pools).pools(), Handover()
+    pools = tuple(pool for pool in loaded.pools if pool in present)
     with planner_part(process.part("planner", "planner"), loaded, handover, beside=pools) as planner:
         check_trust(process, pools)
         executors = [

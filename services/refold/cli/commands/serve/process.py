@@ -175,13 +175,14 @@ class Served:
         # Loaded code stays to the end: each full collection would search it.
         gc.freeze()
         settings = self.where.settings
-        with ends_within(max(part.grace_s for part in parts) + CLOSE_S) as stop, ExitStack() as around:
+        first, *others = parts
+        grace_s = first.grace_s + max((part.grace_s for part in others), default=0.0)
+        with ends_within(grace_s + CLOSE_S) as stop, ExitStack() as around:
             _log.info("service.started", service=self.service, pid=os.getpid())
             around.enter_context(self.shown({part.service: part.host.vitals for part in parts}))
             for part in parts:
                 if part.serves:
                     around.enter_context(Presence(settings, part.serves, slots_used=part.slots_used))
-            first, *others = parts
             beside = {part.host: part.grace_s for part in others}
             first.host.run(stop.is_set, grace_s=first.grace_s, beside=beside)
             around.close()

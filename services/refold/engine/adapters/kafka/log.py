@@ -48,14 +48,14 @@ _ASK_AGAIN_S = 1.0
 """Pause after an unanswered request, in which the present partitions are served."""
 
 
-Stored = Callable[[Outgoing, int, int], None]
+OnStored = Callable[[Outgoing, int, int], None]
 
 
 class KafkaEventLog:
     """Member of a group; joins with the first `take`. `stored` gets each acknowledged record with its offset and time,
     in the thread that polls the producer."""
 
-    def __init__(self, settings: KafkaSettings, membership: Membership, *, stored: Stored | None = None) -> None:
+    def __init__(self, settings: KafkaSettings, membership: Membership, *, stored: OnStored | None = None) -> None:
         self.member, self._stored = membership.member, stored
         self._settings, self._membership = settings, membership
         self._names = names = Names(settings.prefix)
@@ -118,18 +118,20 @@ class KafkaEventLog:
             left = deadline - time.monotonic()
             if self._awaited_reports or batch.rebalances or batch.reached or batch.shrunk:
                 left = 0
-            longest = _SLICE_S if waiting else _IDLE_SLICE_S
-            if self._stored and len(self._producer) and not self._flushing:
-                # Readers in this process wait for the acknowledgement, and hardly for a fetch.
-                self._producer.poll(max(0.0, min(left, _SLICE_S)))
-                longest = 0.0
-            message = self._intake.poll(max(0.0, min(left, longest)))
+            message = self._poll(max(0.0, min(left, _SLICE_S if waiting else _IDLE_SLICE_S)))
             if message is not None:
                 if message.error() is None:
                     return message
                 self._intake.sort(message, batch)
             elif left <= 0:
                 return None
+
+    def _poll(self, timeout_s: float) -> Message | None:
+        if self._stored and len(self._producer) and not self._flushing:
+            # Readers in this process wait for the acknowledgement, and hardly for a fetch.
+            self._producer.poll(min(timeout_s, _SLICE_S))
+            timeout_s = 0.0
+        return self._intake.poll(timeout_s)
 
     def _look(self, batch: Taken) -> None:
         gone, came = self._group.look()
