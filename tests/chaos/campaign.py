@@ -49,7 +49,7 @@ class Plan:
     before the random ones, in this order. `busy` is the share of dangerous calls that wait until their decision is old.
     `quiet_s` is how long everything may take to come to its end when the faults are over; what takes longer is stuck.
     `naps_ms` are how long agents may sleep. `without` are kinds of random faults that are left out, `brokers` how many
-    there are. `world` is what asks for runs, and judges them.
+    there are. `kinds` are the services of which each pair has one. `world` is what asks for runs, and judges them.
     """
 
     seed: int
@@ -66,6 +66,7 @@ class Plan:
     naps_ms: tuple[int, ...] = (0, 0, 5, 300, 3_000)
     without: tuple[str, ...] = ()
     brokers: int = 3
+    kinds: tuple[str, ...] = KINDS
     world: Callable[..., World] = World
 
 
@@ -128,7 +129,12 @@ def run(plan: Plan, folder: Path) -> Report:
     """Runs a campaign on a folder."""
     report, begun = Report(plan), time.monotonic()
     worlds: list[World] = []
-    stack = Stack(folder, prepare=lambda kafka: worlds.append(_world(kafka, stack, plan)), brokers=plan.brokers)
+    stack = Stack(
+        folder,
+        prepare=lambda kafka: worlds.append(_world(kafka, stack, plan)),
+        brokers=plan.brokers,
+        kinds=plan.kinds,
+    )
     with stack:
         (world,) = worlds
         saboteur = Saboteur(stack, world.human, seed=plan.seed + 1, without=plan.without)

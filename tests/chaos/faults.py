@@ -216,7 +216,7 @@ class Saboteur:
                 self._stopped[name] = thread
             else:
                 del self._stopped[name]
-            if any(each.startswith("executor") for each in self._stopped):
+            if any(each.startswith(("executor", "all")) for each in self._stopped):
                 self._human.asleep.set()
             else:
                 self._human.asleep.clear()
