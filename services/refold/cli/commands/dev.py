@@ -252,16 +252,19 @@ def kill_processes(
 
 def _kill(victims: list[tuple[str, int]], logs: Path, *, wait: bool, together: Sequence[str]) -> list[dict[str, Any]]:
     """Kill processes; return each with its outage in ms, or None. Roles `together` are one process."""
-    logged = {name: "all" if name in together else name for name, _ in victims}
-    files = {name: logs / f"{logged[name]}.log" for name, _ in victims if name in SERVES and wait}
+    files = {name: logs / f"{_service(name, together)}.log" for name, _ in victims if name in SERVES and wait}
     read, died = {name: file.stat().st_size for name, file in files.items() if file.exists()}, datetime.now(UTC)
     for _, pid in victims:
         with suppress(ProcessLookupError):
             # With the process that stands by for it: a fork has the hash seed of its parent, and so the order of sets,
             # which the process of another machine or of the next start has not.
             os.kill(reserve_of(pid), signal.SIGKILL)
-    gaps = {name: _gap_ms(SERVES[logged[name]], files[name], at, died) for name, at in read.items()}
+    gaps = {name: _gap_ms(SERVES[_service(name, together)], files[name], at, died) for name, at in read.items()}
     return [{"role": name, "pid": pid, "gap_ms": gaps.get(name)} for name, pid in victims]
+
+
+def _service(role: str, together: Sequence[str]) -> str:
+    return "all" if role in together else role
 
 
 def _killed_text(row: Mapping[str, Any], together: Sequence[str]) -> str:

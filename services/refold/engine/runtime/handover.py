@@ -49,17 +49,20 @@ class HandedRecords:
 
     def merge(self, batch: Taken) -> list[Record]:
         """Records to read now that a batch is fetched: those not handed over, and later ones that waited for them."""
+        self._follow_assignment(batch)
+        records = [further for record in batch.records for further in self._fetched(record, batch)]
+        for end in batch.reached:
+            if reading := self._places.get((end.topic, end.partition)):
+                records += reading.skip(end.offset)
+        return records
+
+    def _follow_assignment(self, batch: Taken) -> None:
         self._places |= {place: _Reading(at) for place, at in batch.begun.items() if place[0] in self._topics}
         for change in batch.rebalances:
             self._places = {place: at for place, at in self._places.items() if place[1] != change.partition}
             self._paused = {place for place in self._paused if place[1] != change.partition}
         for lost in batch.shrunk:
             self._places.pop((lost.topic, lost.partition), None)
-        records = [further for record in batch.records for further in self._fetched(record, batch)]
-        for end in batch.reached:
-            if reading := self._places.get((end.topic, end.partition)):
-                records += reading.skip(end.offset)
-        return records
 
     def _fetched(self, record: Record, batch: Taken) -> list[Record]:
         if record.topic not in self._topics:

@@ -147,17 +147,21 @@ class Host:
             while not stopping():
                 self._take_turns(graces)
             for draining in (beside or {}, {self: grace_s}):
-                until = {host: time.monotonic() + grace_s for host, grace_s in draining.items()}
-                while until:
-                    for host in [host for host in until if host._drained() or time.monotonic() >= until[host]]:
-                        del until[host]
-                        host._end()
-                        host._log.close()
-                    if until:
-                        self._take_turns({self: 0, **until}, DRAINING_S)
+                self._drain_all(draining)
         finally:
             for host in graces:
                 host._end()
+
+    def _drain_all(self, graces: "Mapping[Host, float]") -> None:
+        """Take turns until each host is drained or its grace, in seconds, is over; close their logs."""
+        until = {host: time.monotonic() + grace_s for host, grace_s in graces.items()}
+        while until:
+            for host in [host for host in until if host._drained() or time.monotonic() >= until[host]]:
+                del until[host]
+                host._end()
+                host._log.close()
+            if until:
+                self._take_turns({self: 0, **until}, DRAINING_S)
 
     def _take_turns(self, hosts: "Collection[Host]", most_s: float = IDLE_S) -> None:
         """Take a turn of each host that has input, or work that is due."""

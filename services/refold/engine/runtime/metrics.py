@@ -5,7 +5,7 @@ import ipaddress
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
@@ -148,11 +148,7 @@ class _Answer(BaseHTTPRequestHandler):
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
         elif path == "/readyz":
-            lacks = next(filter(None, (part.readiness for part in vitals)), "")
-            # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy
-            # of more members than there are partitions would wait for it for ever.
-            spare = ": in reserve, others serve all partitions" * all(part.spare for part in vitals)
-            self._send(503 if lacks else 200, "text/plain", f"{f'no: {lacks}' if lacks else f'yes{spare}'}\n".encode())
+            self._send(*_readiness(vitals))
         elif path in states:
             self._send(200 if states[path] else 503, "text/plain", b"yes\n" if states[path] else b"no\n")
         else:
@@ -167,6 +163,15 @@ class _Answer(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has in the base class
         pass
+
+
+def _readiness(vitals: Collection[Vitals]) -> tuple[int, str, bytes]:
+    if lacks := next(filter(None, (part.readiness for part in vitals)), ""):
+        return 503, "text/plain", f"no: {lacks}\n".encode()
+    # A member that the group has given no partition is in reserve, and as ready as it can be: a rolling deploy of more
+    # members than there are partitions would wait for it for ever.
+    spare = ": in reserve, others serve all partitions" * all(part.spare for part in vitals)
+    return 200, "text/plain", f"yes{spare}\n".encode()
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class Intake:
         """Begin to read at all offsets noted by `read`, with one call to each consumer."""
         if not (self._starting or self._ended):
             return
-        at_end = {place: self._positions[place] for place in self._ended if place in self._positions}
+        at_end = {place: self._positions[place] for place in self._ended & self._positions.keys()}
         starting, self._starting, self._ended = at_end | self._starting, {}, set()
         self._stop([place for place in starting if place in self._positions])
         began, self._requested = self._requested, set()
