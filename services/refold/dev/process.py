@@ -62,7 +62,7 @@ def kill(process: Process) -> None:
     process.wait()
 
 
-def size(log: Path) -> int:
+def log_bytes(log: Path) -> int:
     """Bytes of a log; 0 if it does not exist."""
     return log.stat().st_size if log.exists() else 0
 

@@ -18,7 +18,7 @@ from refold.dev.jars import Progress, silent
 from refold.dev.kafka import EmbeddedKafka
 from refold.dev.ports import HOST, check_free, remembered_ports
 from refold.dev.postgres import EmbeddedPostgres
-from refold.dev.process import logged, size
+from refold.dev.process import log_bytes, logged
 from refold.dev.server import EmbeddedServer
 from refold.dev.supervisor import Child, Exit, Pids, Supervisor
 from refold.dev.valkey import EmbeddedValkey
@@ -250,7 +250,7 @@ class DevStack:
             supervisor.add(Child(service.name, service.argv, self._log(service.name), env, rank=_SERVICES))
 
         first = [service for service in self._services if service.serves]
-        since = {service.name: size(self._log(service.name)) for service in first}
+        since = {service.name: log_bytes(self._log(service.name)) for service in first}
         for service in first:
             start(service)
         # On two cores, the first run would otherwise wait for the imports of the pages.
