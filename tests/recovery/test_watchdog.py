@@ -212,3 +212,29 @@ class Hangs:
 Hangs()
 gc.collect()
 """
+
+
+HOGS = """
+import re, threading
+def hold(length):
+    re.match("(a+)+$", "a" * length + "b")  # which keeps the interpreter all the time
+length, spent_s = 18, 0.0
+while spent_s < 0.3:
+    length, began_s = length + 1, time.thread_time()
+    hold(length)
+    spent_s = time.thread_time() - began_s
+mark = Mark()
+"""
+
+
+@pytest.mark.long
+def test_code_is_not_blamed_for_a_tool_that_keeps_the_interpreter() -> None:
+    tool = "tool = threading.Thread(target=hold, args=(length + 3,)); tool.start(); tool.join()"
+    text = DRIVES.replace("CODE", tool).replace("MOST_S", str(MOST_S)).replace('"1")', '"1", ends=True)')
+    text = text.replace("mark = Mark()", HOGS)
+
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=under_load(60), check=False
+    )
+
+    assert (done.stdout.splitlines()[-1:], done.returncode) == (["done"], 0), done.stdout + done.stderr
