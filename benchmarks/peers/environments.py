@@ -45,9 +45,8 @@ def environment(peer: str) -> Environment:
             uv = str(Path(sys.executable).with_name("uv"))
             _run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
             _run(uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *PACKAGES[peer])
-        found = Environment(str(folder / "bin" / "python"), _server(peer, folder))
-        (folder / "made").touch()
-    return found
+            (folder / "made").touch()
+        return Environment(str(folder / "bin" / "python"), _server(peer, folder))
 
 
 def _server(peer: str, folder: Path) -> str:
