@@ -156,7 +156,7 @@ def test_a_marker_hides_a_beginning_of_its_own_planner_that_comes_late() -> None
     log, item = acceptance(), Pending(RUN, None)
     log.go_live()
     (_, entry, (_, value)) = Log(RUN).write([RunRequested("one", '{"n":1}', "digest", "seed")])
-    sent = SentEntry(codec.encode_entry(entry)[0], entry, RunState(RUN), value, item)
+    sent = SentEntry(codec.encode_entry(entry)[0], b"", entry, RunState(RUN), value, item)
     log.send(sent)
 
     log.erase(Record("run-snapshot", 0, 0, *MARKER, list))

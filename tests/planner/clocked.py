@@ -11,7 +11,7 @@ from itertools import count
 from refold.core import topics
 from refold.core.approval.signature import NOBODY, Trust
 from refold.core.events import Event
-from refold.core.ids import home
+from refold.core.ids import home, parse_log_key
 from refold.core.messages import DeadLetter, RunOperation, RunOutcome, RunRequest, RunSignal, ToolRequest, ToolResult
 from refold.core.run import chain
 from refold.core.run.fold import apply
@@ -129,6 +129,11 @@ async def called(ctx: Context) -> int:
     """Waits for an answer, for an hour."""
     paid: int = await ctx.callback("paid", schema=int, timeout=timedelta(hours=1))
     return paid
+
+
+def is_entry(record: Outgoing) -> bool:
+    """Whether a record is an entry of the run log."""
+    return record.topic == topics.RUN_LOG and parse_log_key(record.key) is not None and record.value is not None
 
 
 class Rig:
@@ -278,7 +283,7 @@ class Rig:
     def _carry_out(self, effect: effects.Effect) -> None:
         if isinstance(effect, effects.Publish | effects.Append):
             self._answers += [self._write(record) for record in effect.records]
-            self.appended += len(effect.records) * isinstance(effect, effects.Append)
+            self.appended += sum(map(is_entry, effect.records))
         elif isinstance(effect, effects.AskEnd):
             end = self.broker.log(effect.topic, effect.partition).end
             self._answers.append(End(effect.topic, effect.partition, end))

@@ -202,7 +202,7 @@ def test_a_fork_of_a_run_that_is_paused_itself_is_paused_and_calls_nothing() -> 
 
 
 def test_a_long_history_is_copied_a_part_in_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.recovery.rig.PlannerSettings", partial(PlannerSettings, limits=Limits(turn_entries=2)))
+    monkeypatch.setattr("tests.recovery.rig.PlannerSettings", partial(PlannerSettings, limits=Limits(flying_entries=2)))
     rig = done()
     at, parts = ends(rig)[2], list[int]()
     write = rig.planner.turn
@@ -227,7 +227,7 @@ def test_a_long_history_is_copied_a_part_in_every_turn(monkeypatch: pytest.Monke
 def test_words_that_came_before_a_fork_wait_for_it_and_a_cancel_comes_before_any_call(
     kind: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = Limits(turn_entries=most)
+    limits = Limits(flying_entries=most)
     monkeypatch.setattr("tests.recovery.rig.PlannerSettings", partial(PlannerSettings, limits=limits))
     rig = begun(shop(three), done=1)
     rig.operate("f-1", kind, note="look")

@@ -99,7 +99,7 @@ class Chance:
 def test_whatever_comes_between_a_copy_orders_nothing_and_no_run_stalls(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = Limits(turn_entries=1 + seed % 3) if seed % 2 else Limits()
+    most = Limits(flying_entries=1 + seed % 3) if seed % 2 else Limits()
     monkeypatch.setattr("tests.recovery.rig.PlannerSettings", partial(PlannerSettings, limits=most))
     chance = Chance(seed)
     rig = chance.rig

@@ -268,9 +268,7 @@ BUGS: dict[str, Bug] = {
     "skip-the-claim": Bug(("keyed",), _executor(SkipsTheClaim)),
     "effect-before-claim": Bug(("once",), _executor(ActsBeforeTheClaim)),
     "last-wins-fold": Bug(("keyed", "two-runs"), (("chain.extends", _last_wins), ("LogFold._is_copy", _forgetful))),
-    "key-without-event-id": Bug(
-        ("keyed",), (("planner.outbox.log_key", _key_without_id), ("chain.read", _read_any_key))
-    ),
+    "key-without-event-id": Bug(("keyed",), (("decide_loop.log_key", _key_without_id), ("chain.read", _read_any_key))),
     "act-before-acceptance": Bug(("keyed",), _part(ActsBeforeAcceptance)),
     "resume-at-highest-cause": Bug(("two-runs-eager",), _lane(ResumesAtTheHighestCause), ("lost", "die-after")),
     "commit-before-claim": Bug(("keyed-eager",), _executor(CommitsBeforeTheClaim)),

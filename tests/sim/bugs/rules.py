@@ -21,6 +21,14 @@ RULES: dict[str, tuple[str, ...]] = {
     "For every accepted record, own or foreign, emit the commands that it implies.": ("foreign-orders-ignored",),
     "The run log is the planner's outbox: its position is where commands are acknowledged.": ("orders-forgotten",),
     "A failed delivery has an unknown outcome: read back before going on.": ("no-read-back",),
+    "An own entry that is read before its delivery is reported is recognised, and counts once.": (
+        "own-entry-read-as-foreign",
+        "report-counted-again",
+        "unknown-after-it-was-read",
+        "own-entry-known-by-its-key",
+    ),
+    "What comes of an entry takes back nothing that does not stand on it.": ("late-loss-takes-all-back",),
+    "Entries on their way are bounded, in number and in bytes.": ("flies-without-bounds",),
     "Never derive the resume position from the highest cause seen in the log.": ("resume-at-highest-cause",),
     "Input offsets are a low-water mark: all at or below has been accepted or ignored.": (
         "commits-what-was-read",

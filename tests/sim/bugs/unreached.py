@@ -20,7 +20,10 @@ from refold.core.run.snapshot import PartitionSnapshot, kept_run
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.engine.executor.chained import ChainedAttempt
+from refold.engine.planner.intake.inbox import SentEntry
+from refold.engine.planner.log.acceptance import Acceptance
 from refold.engine.planner.snapshot import SnapshotWriter
+from refold.engine.ports.log import Record
 from tests.sim.bugs.planting import Patch, wrapped
 
 
@@ -106,7 +109,49 @@ def _by_any_row(snapshot: PartitionSnapshot) -> bool:
     return any(kept_run(key) not in snapshot.finished for key in snapshot._since if key not in snapshot._raw)
 
 
+def _again(original: Callable[[Acceptance, SentEntry, int | None], Any]) -> Callable[..., Any]:
+    """Takes the report on an entry for news though the entry was read."""
+
+    def delivered(self: Acceptance, sent: SentEntry, offset: int | None) -> Any:
+        self.unread.setdefault(sent.key, sent)
+        return original(self, sent, offset)
+
+    return delivered
+
+
+def _by_its_key(self: Acceptance, record: Record) -> SentEntry | None:
+    return self.unread.get(record.key or b"")
+
+
+def _all_of_it(original: Callable[[Acceptance, SentEntry], bool]) -> Callable[[Acceptance, SentEntry], bool]:
+    """Drops the latest state of a run whatever that stands on."""
+
+    def undo(self: Acceptance, sent: SentEntry) -> bool:
+        self.drop(sent.entry.run_id)
+        return original(self, sent)
+
+    return undo
+
+
+_READ_FIRST = "planner.test_overlap:test_an_entry_that_is_read_before_its_report_counts_then_and_once"
+
 UNREACHED: dict[str, Unreached] = {
+    "own-entry-read-as-foreign": Unreached((("Acceptance._recognise", _nothing),), _READ_FIRST, (True,)),
+    "report-counted-again": Unreached((wrapped("Acceptance.delivered", _again),), _READ_FIRST, (True,)),
+    "unknown-after-it-was-read": Unreached((wrapped("Acceptance.delivered", _again),), _READ_FIRST, (False,)),
+    "own-entry-known-by-its-key": Unreached(
+        (("Acceptance._recognise", _by_its_key),),
+        "planner.test_overlap:test_a_key_alone_makes_no_record_an_own_one",
+    ),
+    "late-loss-takes-all-back": Unreached(
+        (wrapped("Acceptance._undo", _all_of_it),),
+        "planner.test_overlap:test_an_entry_that_comes_too_late_takes_back_nothing_that_stands_on_what_came_first",
+    ),
+    "flies-without-bounds": Unreached(
+        (("Acceptance.has_room", property(lambda log: not log.blocked)),),
+        "planner.test_overlap:test_entries_on_their_way_are_bounded_in_number_and_in_bytes",
+        (20_000, 3),
+    ),
     "two-keys-two-owners": Unreached(
         (wrapped("ChainedAttempt._read_back", _by_its_own_chain),),
         "recovery.test_once_again:test_of_two_claims_of_a_call_under_two_keys_the_later_lets_go",

@@ -33,6 +33,9 @@ WRITE = ("lost", "unsure", "overdue", "delayed", "refuse")
 """The outcome of a write is unknown: it is not there, it is there (which is told at once, or late), it comes later. Or
 the log will never take it."""
 
+LATE = ("belated",)
+"""A record that nobody waits for is there, and may be read long before that is told."""
+
 LEDGER = ("cut", "cut-after")
 """The ledger, or the archive, cannot be reached: the operation was not carried out, or it was."""
 
@@ -66,7 +69,7 @@ TRUNCATES = {
 
 _UNDRAWN = (
     *("ledger-ahead", "mirror-plain", "deploy-rolling", "store-other", "snapshot-newer", "snapshot-holed"),
-    "unlearn",
+    *("unlearn", *LATE),
 )
 """What chance never draws as such, so that its seeds stay what they were."""
 
@@ -117,7 +120,7 @@ LOSES_LEDGER = ("wipe", "rollback", "amnesia")
 SMALL = ("die", "die-after", "freeze", "freeze-after", "wipe")
 """What pairs are made of."""
 
-MODES = (*PROCESS, *WRITE, *LEDGER, *AROUND)
+MODES = (*PROCESS, *WRITE, *LATE, *LEDGER, *AROUND)
 
 
 class Fault(NamedTuple):
@@ -141,7 +144,7 @@ def parse_fault(text: str) -> Fault:
 def modes_at(kind: str) -> tuple[str, ...]:
     """The faults that make sense at a boundary of this kind."""
     if kind in ("append", "publish"):
-        return (*PROCESS, *WRITE, *AROUND)
+        return (*PROCESS, *WRITE, *(LATE if kind == "publish" else ()), *AROUND)
     if kind in ("ledger", "shelf"):
         return (*PROCESS, *LEDGER, *AROUND)
     return (*PROCESS, *AROUND)

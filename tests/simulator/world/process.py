@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields as fields_of
 from typing import Any, NamedTuple
 
-from refold.core.events import Entry
-from refold.core.ids import home
+from refold.core.events import Cause, Entry
+from refold.core.ids import home, parse_log_key
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG
@@ -21,7 +21,7 @@ from refold.engine.executor.service import Executor
 from refold.engine.planner.service import Planner
 from refold.engine.ports import effects
 from refold.engine.ports.ledger import Reply
-from refold.engine.ports.log import Assigned, Delivery, End, Membership, Place, Record, Revoked, Taken
+from refold.engine.ports.log import Assigned, Delivery, End, Membership, Outgoing, Place, Record, Revoked, Taken
 from tests.eventlog.cursors import Cursors
 from tests.simulator.settings import Role
 from tests.simulator.world.surroundings import Surroundings
@@ -69,6 +69,12 @@ _ACTS: dict[type[effects.Effect], tuple[str, Callable[[Any], object]]] = {
     effects.Leave: ("leave", lambda effect: None),
 }
 """Effects that nothing follows from at once: the kind of the act, and its detail."""
+
+
+def _entry_cause(record: Outgoing) -> Cause | None:
+    """The input that an entry of the run log answers."""
+    is_entry = record.topic == RUN_LOG and record.value and parse_log_key(record.key)
+    return codec.decode(Entry, record.value or b"").cause if is_entry else None
 
 
 class SimProcess:
@@ -217,8 +223,8 @@ class SimProcess:
                 self.decided[item.partition, item.offset] = self.world.broker.log(CATALOG, item.partition).end
         if not self.decided:
             return
-        for record in (each for effect in orders if isinstance(effect, effects.Append) for each in effect.records):
-            cause = codec.decode(Entry, record.value).cause if record.topic == RUN_LOG and record.value else None
+        for record in (each for effect in orders if isinstance(effect, effects.Publish) for each in effect.records):
+            cause = _entry_cause(record)
             if cause and cause.topic == APPROVAL_DECIDED:
                 self.world.counts["rule: a decision is judged by the catalog of its time"] += 1
                 lane, end = planner.lanes.get(cause.partition), self.decided.get((cause.partition, cause.offset), 0)
@@ -272,7 +278,13 @@ class SimProcess:
                 self.read_from = {place: at for place, at in self.read_from.items() if place[1] != change.partition}
         self.cursors.read(taken)
         came, self.inbox = self.inbox, []
-        return [*taken.rebalances, *taken.records, *taken.reached, *taken.shrunk, *came]
+        first = came if self._answers_first() else []
+        return [*taken.rebalances, *first, *taken.records, *taken.reached, *taken.shrunk, *([] if first else came)]
+
+    def _answers_first(self) -> bool:
+        """Whether a planner of a wild world hears what became of its entries before it reads them."""
+        chance = self.world.chance
+        return self.role == "planner" and chance.wild and chance.rng.random() < 0.5
 
     # What goes out
 
@@ -283,7 +295,7 @@ class SimProcess:
                 for record in effect.records:
                     delivery = yield Act(kind, record, (record.topic, record.partition, record.key))
                     if delivery is not UNHEARD:
-                        self._deliver(delivery or Delivery(record.token, None), waited_for=kind == "append")
+                        self._deliver(delivery or Delivery(record.token, None), prompt=self._is_prompt(kind, record))
             elif isinstance(effect, effects.AskLedger):
                 yield from self._ask(effect)
             elif isinstance(effect, effects.AskEnd):
@@ -314,10 +326,15 @@ class SimProcess:
         elif isinstance(effect, effects.Flow):
             self.cursors.flow(effect.topic, effect.partition, paused=effect.action == "pause")
 
-    def _deliver(self, delivery: Delivery, *, waited_for: bool) -> None:
-        """Hears what became of a record: at once, or of one that is not waited for in a wild world sometimes later."""
+    def _is_prompt(self, kind: str, record: Outgoing) -> bool:
+        """Whether it hears of a record before anything else: of what it waits for, and in a tame world of entries."""
+        tame = not self.world.chance.wild and record.topic == RUN_LOG and record.awaited
+        return kind == "append" or (tame and record.value is not None)
+
+    def _deliver(self, delivery: Delivery, *, prompt: bool) -> None:
+        """Hears what became of a record: at once, with what it reads next, or in a wild world sometimes later."""
         world, chance = self.world, self.world.chance
-        if waited_for:
+        if prompt:
             self.answers.append(delivery)
             return
         if delivery.offset is None:

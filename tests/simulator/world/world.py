@@ -168,7 +168,7 @@ class World(Surroundings):
                 process.done(self._do(process, act))
             self.groups.die(process, away_ms=self.settings.away_ms if name == "away" else 0)
             return True
-        if name in ("lost", "unsure", "overdue", "delayed", "cut", "refuse"):
+        if name in ("lost", "unsure", "overdue", "delayed", "cut", "refuse", "belated"):
             process.done(self._uncertain(process, act, mode))
             return True
         self._strike_around(process, mode)
@@ -207,9 +207,11 @@ class World(Surroundings):
             return NO_REPLY
         if mode == "refuse":
             return self._refuse(process, act)
-        if mode == "overdue" and act.kind == "publish":
-            self.uncertain.append(act.what.topic)
-            delivery = self._do(process, act)._replace(offset=None)
+        if mode in ("overdue", "belated") and act.kind == "publish":
+            delivery = self._do(process, act) or Delivery(act.what.token, None)
+            if mode == "overdue":
+                self.uncertain.append(act.what.topic)
+                delivery = delivery._replace(offset=None)
             self.at(self.settings.delay_ms, lambda: process.inbox.append(delivery))
             return UNHEARD
         self.uncertain.append(act.what.topic)

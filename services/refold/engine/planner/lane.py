@@ -162,10 +162,10 @@ class LaneSchedule:
             return self._probe_due
         if not self._log.snapshot_writer.opened:
             return self._round_due
-        idle = not self._log.blocked and not self._log.flying
-        if self._log.snapshot_writer.writing or (idle and self._has_work):
+        free = self._log.has_room
+        if self._log.snapshot_writer.writing or (free and self._has_work):
             return 0
-        due = [self._inbox.next_due_ms() if idle else None, self._log.windows.next_due_ms(), self._marks_due_ms()]
+        due = [self._inbox.next_due_ms() if free else None, self._log.windows.next_due_ms(), self._marks_due_ms()]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._probe_due))
         return min((time_ms for time_ms in due if time_ms is not None), default=None)
@@ -278,8 +278,9 @@ class Lane:
             self.lane_schedule.delay_probe()
         if isinstance(asker, SentEntry):
             asker.at_ms = delivery.at_ms
-            self._follow(self.log.delivered(asker, offset))
-            self._after_reading()
+            if happened := self.log.delivered(asker, offset):
+                self._follow(happened)
+                self._after_reading()
 
     def _published(self, asker: Asker, offset: int | None) -> None:
         """Handle the delivery of a record that is no entry."""
@@ -399,7 +400,7 @@ class Lane:
         self._take_up(now)
         self.admission.admit()
         self._copy(now)
-        while self.inbox.answerable and self.log.flying < self._limits.turn_entries and not self.log.blocked:
+        while self.inbox.answerable and self.log.has_room:
             item = self.inbox.pop()
             if self._decide_loop.reads(item, now) and not self._awaits_history(item):
                 self._decide_loop.answer(item, now)
@@ -420,7 +421,7 @@ class Lane:
 
     def _copy(self, now: int) -> None:
         """Write the histories of forks, a part in every turn."""
-        while self._histories_read and self.log.flying < self._limits.turn_entries and not self.log.blocked:
+        while self._histories_read and self.log.has_room:
             if self._decide_loop.copy(*self._histories_read[0], now):
                 self._histories_read.popleft()
 
@@ -571,7 +572,7 @@ class Lane:
             self.start.reached(CATALOG, self._catalog.position)
             if self.start.done:
                 self._go_live()
-        self.inbox.settle(-1 if self.log.flying else self.log.position, self._catalog.position)
+        self.inbox.settle(self.log.position, self._catalog.position)
 
     def _go_live(self) -> None:
         """Begin to decide, at the end captured by the take-over; waiting runs stay asleep."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
+from refold.core.ids import parse_log_key
 from refold.core.run.log import NOTHING_LOST, Lost
 from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
 from refold.engine.planner.agents.stalls import LiveRoom
@@ -122,7 +123,8 @@ class Planner:
         """Stop deciding; True once all commands are in their topics."""
         # A successor repeats the commands beyond the committed position: each deploy would publish outcomes twice.
         begins, self._draining = not self._draining, True
-        return not begins and all(lane.outbox.is_sent(lane.log.position) for lane in self.lanes if lane.log.live)
+        live = [lane for lane in self.lanes if lane.log.live]
+        return not begins and all(not lane.log.flying and lane.outbox.is_sent(lane.log.position) for lane in live)
 
     def lanes_now(self) -> effects.LanesNow:
         lanes = list(self.lanes)
@@ -234,10 +236,8 @@ class Planner:
                 reads.append(effects.AskEnd(CATALOG, lane.partition))
         orders: list[effects.Effect] = [*self._blobs.orders]
         self._blobs.orders.clear()
-        if publishes:
-            orders.append(effects.Publish(publishes))
-        if appends:
-            orders.append(effects.Append(appends))
+        if publishes or appends:
+            orders.append(effects.Publish(publishes + appends))
         return orders + reads
 
     def _ask(self, lanes: list[Lane]) -> list[effects.Effect]:
@@ -265,4 +265,5 @@ class Planner:
 def _missed(lane: Lane) -> Lost:
     """Entries and runs that this lane or a truncated predecessor had read from a log that lost its end."""
     log, before = lane.log, lane.log.fold.lost
-    return Lost(before.unread | log.unread, {*before.runs, *log.fold.states, *log.asleep})
+    unread = {parts[2] for key in log.unread if (parts := parse_log_key(key))}
+    return Lost(before.unread | unread, {*before.runs, *log.fold.states, *log.asleep})

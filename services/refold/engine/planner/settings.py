@@ -13,14 +13,14 @@ from refold.sdk.execution import MOST_ASKED
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a lane. **Units**: `payload_bytes` of one input, argument or result; a turn decides `turn_entries` and
-    resumes `turn_resumed` runs. A topic pauses while `topic_bytes` of it wait, requests also at `active` runs. Of each
-    topic `parked_bytes` may be about unknown runs; more is refused. Large inputs have `input_bytes` for active runs
-    (others wait in their topic), and as much for waiting runs (others are refused). `blob_bytes` is of one value in the
-    blob store; 0 without a store."""
+    """Limits of a lane. **Units**: `payload_bytes` of one input, argument or result; `flying_entries`, of `topic_bytes`
+    in all, are on their way to the log; a turn resumes `turn_resumed` runs. A topic pauses while `topic_bytes` of it
+    wait, requests also at `active` runs. Of each topic `parked_bytes` may be about unknown runs; more is refused. Large
+    inputs have `input_bytes` for active runs (others wait in their topic), and as much for waiting runs (others are
+    refused). `blob_bytes` is of one value in the blob store; 0 without a store."""
 
     payload_bytes: int = defaults.PAYLOAD_BYTES
-    turn_entries: int = 500
+    flying_entries: int = 500
     turn_resumed: int = 100
     topic_bytes: int = 4 << 20
     parked_bytes: int = 4 << 20

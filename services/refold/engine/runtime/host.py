@@ -107,6 +107,7 @@ class Host:
         self._stopped = threading.Event()
         self._assignments: dict[int, int] = {}
         self._ends: dict[effects.AskEnd, _EndRetry] = {}
+        self._awaited: dict[int, float] = {}
         self._reader: threading.Thread | None = None
         self._handed: HandedRecords | None = None
         self.turns = 0
@@ -278,6 +279,9 @@ class Host:
         # Before a fault they are appended, which waits: a fault after an effect needs the effect.
         self._log.publish(self._up_to_fault(effect.records, self._log.append))
         self.vitals.wrote(len(effect.records))
+        last = next((record.token for record in reversed(effect.records) if record.awaited), None)
+        if last is not None:
+            self._awaited[last] = time.monotonic()
 
     def _flow(self, effect: effects.Flow) -> None:
         if self._handed:
@@ -382,6 +386,9 @@ class Host:
     def _items(self, batch: Taken) -> list[effects.Item]:
         records = self._handed.merge(batch) if self._handed else batch.records
         self.vitals.read(len(records))
+        for delivery in batch.deliveries if self._awaited else ():
+            if (begun := self._awaited.pop(delivery.token, None)) is not None:
+                self.vitals.appends.add(time.monotonic() - begun)
         for change in batch.rebalances:
             if isinstance(change, Assigned):
                 self._assignments[change.partition] = change.assignment  # what this turn orders is meant for it

@@ -56,7 +56,7 @@ class VitalMetrics(Collector):
     def _families(self, of: Vitals, labels: dict[str, str]) -> Iterator[Metric]:
         durations = {
             "refold_turn_seconds": (of.turns, "Time that a turn of the service took, without what it waited for"),
-            "refold_append_seconds": (of.appends, "Time until Kafka had acknowledged what a turn wrote to the run log"),
+            "refold_append_seconds": (of.appends, "Time until Kafka had acknowledged the awaited records of a turn"),
             "refold_ledger_seconds": (of.ledger, "Time of a round trip to the ledger"),
         }
         for name, (durations_of, text) in durations.items():

@@ -11,7 +11,7 @@ from functools import partial
 from refold.core import events
 from refold.core.errors import FoldError, MalformedError, UsageError, text_of
 from refold.core.events import Entry, Event, Failure, RunFailed, RunRequested, RunRetried
-from refold.core.ids import CallId, RunId, call_id, child_id, home, parse_call_id
+from refold.core.ids import CallId, RunId, call_id, child_id, home, log_key, parse_call_id
 from refold.core.messages import RunOperation, RunSignal, ToolResult
 from refold.core.planning import copying, verdict
 from refold.core.planning.budgets import answer_ms
@@ -474,7 +474,8 @@ class DecideLoop:
             self.send_too_large(before, events, item, now)
             return
         after.link(Head(entry_id, entry.last_seq))
-        self._large.send(SentEntry(entry_id, entry, after, value, item))
+        key = log_key(item.run_id, entry.seq, entry_id)
+        self._large.send(SentEntry(entry_id, key, entry, after, value, item))
 
     def copy(self, item: Pending, fork: ForkAsked, history: Sequence[Entry], now: int) -> bool:
         """Write a turn's share of a fork's missing history; True once its input can be answered."""
@@ -491,7 +492,7 @@ class DecideLoop:
             self.bury(item, "malformed", error.message, now)
             return True
         has = len(before.heads) if before else 0
-        for entry in history[has : has + self._limits.turn_entries]:
+        for entry in history[has : has + self._limits.flying_entries]:
             copied = dataclasses.replace(
                 copying.copy_of(entry, fork, run, before),
                 actor=self._shared.actor,
@@ -500,7 +501,7 @@ class DecideLoop:
             )
             name, value = codec.encode_entry(copied)
             before = evolve(before, copied, name)
-            sent = SentEntry(name, copied, before, value, Pending(run, None))
+            sent = SentEntry(name, log_key(run, copied.seq, name), copied, before, value, Pending(run, None))
             self._log.send(sent)
             self._outbox.append(sent, value)
         if not has:  # a cancel that has waited for the run comes before any cost; all else waits on

@@ -45,6 +45,12 @@ LARGE_BYTES = 65_536
 """Size above which an input is decoded again at its turn: decoded, it takes four times as much."""
 
 
+# While log, executors and ledger have one part of the inputs, the planner answers the next. Answered in one turn, all
+# runs would wait for each other.
+LEAST = 32
+"""Inputs of services that a turn of a lane answers at least; it leaves up to half of them to the next."""
+
+
 class WaitsFor(StrEnum):
     LOG = "the log to be read"
     CATALOG = "the catalog to be read"
@@ -151,9 +157,10 @@ class Pending(Owed):
 
 @dataclass(slots=True, eq=False)
 class SentEntry:
-    """An entry on its way into the log, its input, the state after it, and its log time."""
+    """An entry on its way into the log, its record key, its input, the state after it, and its log time."""
 
     id: EntryId
+    key: bytes
     entry: Entry
     after: RunState
     value: bytes
@@ -208,7 +215,7 @@ class Inbox:
     users up to an allowance per turn, of services. **Units**: bytes."""
 
     def __init__(self, topics: tuple[str, ...], limits: Limits, ends: Mapping[str, int] | None = None) -> None:
-        self.topics, self._limits, self._ends = topics, limits, ends or {}
+        self.topics, self.limits, self._ends = topics, limits, ends or {}
         self._operated: deque[tuple[int, Pending]] = deque()
         self._ready: deque[Pending] = deque()
         self._signals: deque[tuple[int, Pending]] = deque()
@@ -222,7 +229,7 @@ class Inbox:
         self._bytes: Counter[str] = Counter(dict.fromkeys(topics, 0))
         self._elsewhere: defaultdict[WaitsFor, Counter[str]] = defaultdict(Counter)
         self._full: set[str] = set()
-        self.allowance = self.turn = self._rests_until = 0
+        self.allowance = self._next = self.turn = self._rests_until = 0
         self._starts: dict[str, int] = {}
         self._held_timers: list[Due] = []
         self._turn_read: dict[str, int] = {}
@@ -234,11 +241,14 @@ class Inbox:
         self.allowance, self._rests_until = allowance, rests_until
         if self._for_turn:
             self._ready += self.waiting.take(WaitsFor.TURN, next(iter(self._for_turn)))
+        ready = len(self._ready)
+        self._next = min(ready // 2, ready - LEAST) if ready > LEAST else 0
 
     @property
     def answerable(self) -> bool:
-        """True if `pop` has an input for this turn, within the allowance for users."""
-        return bool(self._operated or self._ready or (self.allowance > 0 and self._overtaking_queue))
+        """True if `pop` has an input for this turn: within the allowance for users, and not left to the next."""
+        ready = len(self._ready) > self._next
+        return bool(ready or self._operated or (self.allowance > 0 and self._overtaking_queue))
 
     def next_due_ms(self) -> int | None:
         """Monotonic time of the next answerable input; 0: now."""
@@ -319,11 +329,11 @@ class Inbox:
     @property
     def crowded(self) -> bool:
         """False if no topic can be `full`: a cheap check."""
-        return bool(self._full) or max(self._bytes.values()) >= self._limits.topic_bytes // 2
+        return bool(self._full) or max(self._bytes.values()) >= self.limits.topic_bytes // 2
 
     def full(self, topic: str) -> bool:
         """True while so much of a topic waits that it pauses, until half of that is answered."""
-        limit = self._limits.topic_bytes // (2 if topic in self._full else 1)
+        limit = self.limits.topic_bytes // (2 if topic in self._full else 1)
         full = self._bytes[topic] >= limit
         (self._full.add if full else self._full.discard)(topic)
         return full
@@ -344,7 +354,7 @@ class Inbox:
     def parkable(self, item: Pending) -> bool:
         """True if memory allows an input to wait for an unknown run; large inputs may fill only half of it."""
         assert item.record is not None, "only records are parked"
-        most = self._limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
+        most = self.limits.parked_bytes // (1 if item.bytes <= LARGE_BYTES else 2)
         return self._elsewhere[WaitsFor.RUN][item.record.topic] + item.bytes <= most
 
     def park(self, item: Pending) -> None:
@@ -356,7 +366,7 @@ class Inbox:
         counts = self._elsewhere[WaitsFor.STALLED]
         waiting = sum(counts[topic] for topic in inputs.FROM_USERS) if item.from_user else counts[RUN_OPERATED]
         # No topic waits for these inputs. Those from services are all needed.
-        if item.from_people and waiting + item.bytes > self._limits.topic_bytes:
+        if item.from_people and waiting + item.bytes > self.limits.topic_bytes:
             return False
         item.forget_log_end()
         item.kept = True

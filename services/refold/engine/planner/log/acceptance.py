@@ -2,13 +2,13 @@
 before. A lane has two states of a run: accepted (the fold of the log up to `position`) and speculated (with those on
 their way)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
-from refold.core.ids import EntryId, RunId, parents_of, parse_log_key
+from refold.core.ids import RunId, parents_of, parse_log_key
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
 from refold.core.run.disorder import Aside
@@ -120,7 +120,8 @@ Happened = AcceptedEntry | SentEntry | Repaired
 class Acceptance:
     """Accepted and speculated states of the runs of one lane. `fold` has live runs, `finished` rows of runs that are
     over, `erased` closed ids, `asleep` runs that only the `snapshot` has. `end_seen` is the known end of the log,
-    `requested_at` the position when an end was requested. Records before `began` count for runs `apart` only."""
+    `requested_at` the position when an end was requested. Records before `began` count for runs `apart` only. `unread`
+    has own entries not read or accepted so far, by record key; None: the outcome is unknown."""
 
     def __init__(
         self, inbox: Inbox, live: LiveCode, journal: Journal, *, windows: Windows, member: str, lost: Lost
@@ -134,13 +135,14 @@ class Acceptance:
         self.woken: list[RunState] = []
         self.redriven_runs = RedrivenRuns(self.fold, self.finished, self.snapshot_writer, freeze=self.freeze)
         self._woken_at: dict[RunId, int] = {}
-        self.position = self.end_seen = self.flying = self._next_least_end = self._least_end = self._read_back = 0
-        self.began = self.requested_at = 0
+        self.position = self.end_seen = self._next_least_end = self._least_end = self._read_back = 0
+        self.began = self.requested_at = self.flying = self._slots = 0
+        self._slot_bytes = inbox.limits.topic_bytes // inbox.limits.flying_entries
         self.shrunk = self.live = self.lost = False
-        self.unread: set[EntryId] = set()
+        self.unread: dict[bytes, SentEntry | None] = {}
         self.speculated: dict[RunId, RunState] = {}
         self._own: dict[int, SentEntry] = {}
-        self._placed: dict[int, EntryId] = {}
+        self._placed: dict[int, bytes] = {}
         self._first_linked: dict[int, int] = {}
         self._read = (-1, b"", 0)
 
@@ -171,33 +173,43 @@ class Acceptance:
         """True if a history may be copied under this id: neither erased nor frozen."""
         return run not in self.erased.runs and run not in self.fold.frozen
 
+    @property
+    def has_room(self) -> bool:
+        """True if the log is read, and takes more entries before the outcome of earlier ones is known."""
+        return self._slots < self._inbox.limits.flying_entries and not self.blocked
+
     def send(self, sent: SentEntry) -> None:
         self.speculated[sent.entry.run_id] = sent.after
-        self.unread.add(sent.id)
+        self.unread[sent.key] = sent
         self.flying += 1
+        self._slots += 1 + len(sent.value) // self._slot_bytes
 
-    def delivered(self, sent: SentEntry, offset: int | None) -> Iterator[Happened]:
-        """Handle the delivery of an own entry; consume the generator. None: unknown, so the log is read to its end."""
+    def delivered(self, sent: SentEntry, offset: int | None) -> Iterable[Happened]:
+        """Handle the delivery of an own entry; consume the result. None: unknown, so the log is read to its end."""
         self.flying -= 1
+        self._slots -= 1 + len(sent.value) // self._slot_bytes
+        if self.unread.get(sent.key) is not sent:
+            return ()  # its record was read, and judged, before this report
         if offset is None:
             self.journal.counts["append.unknown"] += 1
-            self.drop(sent.entry.run_id)
+            self.unread[sent.key] = None
+            self._undo(sent)
             self.lost = True
             # Answered now, it could get a second entry while the first still comes. Only the log can tell.
             sent.item.forget_log_end()
             self._inbox.waiting.put(sent.item, WaitsFor.LOG)
         elif offset == NEVER:
-            self.unread.discard(sent.id)
-            self.drop(sent.entry.run_id)
-            yield sent
+            del self.unread[sent.key]
+            if self._undo(sent):
+                return (sent,)
+            self._inbox.retry(sent.item)
         elif offset < self.position:
-            # Read and judged before its delivery was reported; otherwise another record was read in its place.
-            self.shrunk |= sent.id in self.unread
-            (Pending.finish if _counts(sent, self.stands(sent.entry.run_id)) else self._inbox.retry)(sent.item)
+            self.shrunk = True  # another record was read in its place
         else:
             self.shrunk |= offset in self._own  # the log took two of ours there, so it has lost the first
-            self._own[offset], self._placed[offset] = sent, sent.id
-            yield from self._advance()
+            self._own[offset], self._placed[offset] = sent, sent.key
+            return self._advance()
+        return ()
 
     def follow(self, record: Record) -> Iterator[Happened]:
         """Read the next record of the run log, skipping accepted own ones; consume the generator."""
@@ -206,22 +218,32 @@ class Acceptance:
             if self.apart and is_new and self._is_apart(record):
                 yield from self._accept_read(record)
             return
-        # Offsets between the last record and this one have nothing to read (compaction): own entries lie there.
-        for offset in sorted(offset for offset in self._own if offset < record.offset):
-            yield from self._accept_own(self._own.pop(offset), offset)
-        own = self._own.pop(record.offset, None)
-        yield from self._accept_own(own, record.offset) if own else self._accept_read(record)
+        own = None
+        if self._own:
+            # Offsets between the last record and this one have nothing to read (compaction): own entries lie there.
+            for offset in sorted(offset for offset in self._own if offset < record.offset):
+                yield from self._accept_own(sent := self._own.pop(offset), offset, sent.at_ms)
+            own = self._own.pop(record.offset, None)
+        own = own or self._recognise(record)
+        yield from self._accept_own(own, record.offset, record.at_ms) if own else self._accept_read(record)
         self.position = record.offset + 1
-        yield from self._advance()
+        if self._own:
+            yield from self._advance()
+
+    def _recognise(self, record: Record) -> SentEntry | None:
+        """Own entry in this record that is read before its delivery is reported, if any."""
+        sent = self.unread.get(record.key or b"")
+        # The key alone proves nothing: whoever may write to the topic may write it.
+        return sent if sent is not None and sent.value == record.value else None
 
     def _is_new(self, record: Record) -> bool:
         """True if a record lies beyond all that were read; another one at a known offset: the log has lost its end."""
         place = (record.offset, record.key or b"", record.at_ms)
-        own_id = self._placed.pop(record.offset, b"").hex().encode()
-        if not place[1].endswith(own_id) or (place[0] == self._read[0] and place != self._read):
+        if self._placed.pop(place[0], place[1]) != place[1] or (place[0] == self._read[0] and place != self._read):
             self.shrunk = True
-        last, self._read = self._read, max(self._read, place)
-        return place > last
+        if is_new := place > self._read:
+            self._read = place
+        return is_new
 
     def reached(self, offset: int) -> None:
         """Note that reading has reached this offset; records before it may be compacted."""
@@ -275,6 +297,15 @@ class Acceptance:
         self.speculated.pop(run, None)
         self._live.drop(run)
 
+    def _undo(self, sent: SentEntry) -> bool:
+        """Drop the latest state of a run if it includes an own entry that does not count; True if so."""
+        # Later entries of the run may be on their way that stand on another writer's: they and the code go on.
+        latest = self.speculated.get(sent.entry.run_id)
+        includes = latest is not None and latest.entry_at(sent.entry.seq) == sent.id
+        if includes:
+            self.drop(sent.entry.run_id)
+        return includes
+
     def finish(self, after: RunState) -> None:
         """Replace a run that was over before the lane began by its row."""
         self.fold.states.pop(after.run_id, None)
@@ -312,12 +343,12 @@ class Acceptance:
     def _advance(self) -> Iterator[Happened]:
         # A gap before an own record is another writer's: it has to be read before the own one can count.
         while self.position in self._own:
-            yield from self._accept_own(self._own.pop(self.position), self.position)
+            yield from self._accept_own(sent := self._own.pop(self.position), self.position, sent.at_ms)
             self.position += 1
 
-    def _accept_own(self, sent: SentEntry, offset: int) -> list[Happened]:
+    def _accept_own(self, sent: SentEntry, offset: int, at_ms: int) -> list[Happened]:
         run = sent.entry.run_id
-        self.unread.discard(sent.id)
+        self.unread.pop(sent.key, None)
         if not self.redriven_runs.reopen(sent.entry) and self._is_over(run):
             if self.redriven_runs.continues(sent.entry, offset):  # it counts, as for every reader of the log
                 sent.item.finish()
@@ -327,14 +358,14 @@ class Acceptance:
             judged = self.fold.accept(Aside(LogRecord(sent.id, sent.entry), offset, sent.value), sent.after)
         if judged.void:
             self._count_void(judged)
-            self.drop(run)
+            self._undo(sent)
             self._inbox.retry(sent.item)
             return []
         sent.item.finish()
         # Later entries of the same run may be on their way: then the latest state is theirs, and stays.
         if self.speculated.get(run) is sent.after:
             del self.speculated[run]
-        self.snapshot_writer.anchors.add(Anchor(run, sent.id, offset, sent.at_ms))
+        self.snapshot_writer.anchors.add(Anchor(run, sent.id, offset, at_ms))
         return self._accept_judged(judged, offset, sent.value)
 
     def _accept_read(self, record: Record) -> list[Happened]:
@@ -342,9 +373,10 @@ class Acceptance:
             return []
         if (anchor := chain.anchor_name(record.key)) is not None and record.value is not None:
             self.snapshot_writer.anchors.add(Anchor(RunId(""), anchor, record.offset, record.at_ms))
-        parts = parse_log_key(record.key)
+        key, parts = record.key or b"", parse_log_key(record.key)
         if parts is not None:
-            self.unread.discard(parts[2])
+            if self.unread.get(key) is None:
+                self.unread.pop(key, None)
             if self.redriven_runs.finds(record, *parts[:2]):
                 return []
             if (passed := self._known_already(record, parts[0])) is not None:
@@ -475,8 +507,3 @@ class Acceptance:
             self.freeze(run, "the entries that were kept of it are no history")
         if (state := self.fold.states.get(run)) is not None:
             self.woken.append(state)
-
-
-def _counts(sent: SentEntry, known: RunState | None) -> bool:
-    """True if an entry is in its run's history; of a finished run only the last may be known."""
-    return known is not None and sent.id in (known.head.id, known.entry_at(sent.entry.seq))

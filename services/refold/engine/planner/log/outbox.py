@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from refold.core import events, topics
 from refold.core.approval.catalog import Catalog, Halts
-from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, log_key, parse_approval_id, parse_call_id
+from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
 from refold.core.planning.commands import Command, ask_people, close, commands, outcome, recall, request, without_result
@@ -301,10 +301,9 @@ class Outbox:
         entry, request = sent.entry, sent.after.request
         run, trace = entry.run_id, request.traceparent if request else ""
         headers = cloud_event(topics.RUN_LOG, run, id=sent.id.hex(), source=self._actor, at_ms=entry.at_ms, trace=trace)
-        key = log_key(run, entry.seq, sent.id)
         self._own_nonces.add(entry.nonce)
         token = self._tokens.give((self._partition, sent))
-        self.appends.append(Outgoing(topics.RUN_LOG, self._partition, key, value, headers, token))
+        self.appends.append(Outgoing(topics.RUN_LOG, self._partition, sent.key, value, headers, token, awaited=True))
 
     def add_accepted(self, after: RunState, entry: events.Entry, offset: int) -> None:
         self.emitted.add(offset, 1)
