@@ -55,8 +55,9 @@ _FOR_A_LAPTOP = {
     "num.io.threads": "4",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
-    # A broker whose heartbeat is late loses its partitions; on a busy machine it is seconds late.
-    "broker.session.timeout.ms": "6000",
+    # A broker whose heartbeat is late loses its partitions, which no other can take; on a busy machine it is seconds
+    # late. A killed one does not wait for the end of its session: see `answers`.
+    "broker.session.timeout.ms": "20000",
     "broker.heartbeat.interval.ms": "500",
     # The controller writes an empty record twice a second, a third of an idle broker's cost.
     "metadata.max.idle.interval.ms": "10000",
