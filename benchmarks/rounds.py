@@ -32,7 +32,7 @@ or `missing` (it cannot be measured here)."""
 
 FOLDER = ROOT / "build" / "bench"
 FRESH_S = 15.0
-"""A turn that ends a group counts as the first of the next one too, if that begins so soon."""
+"""A shared turn that ends a group counts as the first of the next one too, if that begins so soon."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Turn:
     wanted: Mapping[str, Any] = field(default_factory=dict, hash=False)
     python: str = sys.executable
     limit_s: float = 400.0
+    shared: bool = False
 
     def take(self) -> Result:
         """Run it, and end all of its processes."""
@@ -108,7 +109,7 @@ class Sitting:
         return " to ".join(dict.fromkeys([*days[:1], *days[-1:]]))
 
     def _take(self, turn: Turn, place: str) -> Result:
-        if self._last and self._last[0] == turn and time.monotonic() - self._last[2] < FRESH_S:
+        if turn.shared and self._last and self._last[0] == turn and time.monotonic() - self._last[2] < FRESH_S:
             return self._last[1]
         begun = time.monotonic()
         result = {"at": time.time(), **turn.take()}

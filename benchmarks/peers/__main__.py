@@ -78,7 +78,7 @@ def turn_of(name: str, sizes: dict[str, Any]) -> Turn:
     """A turn of a system."""
     wanted = SYSTEMS.get(name, {})
     module = "benchmarks.peers.turn" if "peer" in wanted else "benchmarks.peers.on_refold"
-    return Turn(name, module, {**wanted, **sizes})
+    return Turn(name, module, {**wanted, **sizes}, shared=name == OWN)
 
 
 def _missing(peers: set[str]) -> dict[str, str]:

@@ -23,9 +23,9 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "turns"
 
 
-def turn(name: str, lines: Path, *, limit_s: float = 60.0, **more: Any) -> Turn:
+def turn(name: str, lines: Path, *, limit_s: float = 60.0, shared: bool = False, **more: Any) -> Turn:
     wanted = {"file": str(lines), "name": name, "figures": {"a": 1}, **more}
-    return Turn(name, "tests.benchmarks.turning", wanted, limit_s=limit_s)
+    return Turn(name, "tests.benchmarks.turning", wanted, limit_s=limit_s, shared=shared)
 
 
 def test_a_sitting_goes_on_behind_its_last_group_and_a_new_one_begins_again(lines: Path) -> None:
@@ -41,11 +41,11 @@ def test_a_sitting_goes_on_behind_its_last_group_and_a_new_one_begins_again(line
     assert again["0"]["A"]["figures"] == {"a": 1}
 
 
-def test_a_turn_between_two_groups_is_taken_once(lines: Path) -> None:
-    a, b = turn("A", lines), turn("B", lines)
-    found = Sitting("x", {}, minutes=1, new=False).measure({"0": [b, a], "1": [a, b]})
+def test_only_a_shared_turn_between_two_groups_is_taken_once(lines: Path) -> None:
+    a, b = turn("A", lines, shared=True), turn("B", lines)
+    found = Sitting("x", {}, minutes=1, new=False).measure({"0": [b, a], "1": [a, b], "2": [b, a]})
 
-    assert lines.read_text().split() == ["B", "A", "B"]
+    assert lines.read_text().split() == ["B", "A", "B", "B", "A"]
     assert found["0"]["A"] == found["1"]["A"]
 
 
