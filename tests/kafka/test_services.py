@@ -55,6 +55,13 @@ def test_each_service_is_ready_reads_and_writes_with_its_own_rights(services: Se
     assert services.complaints("authorization failed|redis.unsafe") == {}
 
 
+def test_services_that_are_trusted_apart_are_not_served_by_one_process(services: Services) -> None:
+    for role, forbidden in (("planner", "tool-completed"), ("executor.default", "run-log")):
+        # The command fails, and says why.
+        with pytest.raises(AssertionError, match=f"trusted apart: this login may not write {forbidden}"):
+            services.refold(role, "serve", "all", "--app", str(APP))
+
+
 class Load:
     """Runs that a client asks for, one after the other, until the block ends. `asked` are those that were taken."""
 

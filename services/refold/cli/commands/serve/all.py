@@ -25,8 +25,8 @@ def serve_all(*, app: ServedApp, member: Member = "", data: DevOption = "", stan
     # The planner reports a pool without topics, and goes on without it.
     present, handover = process.topics(loaded.pools).pools(), Handover()
     pools = tuple(pool for pool in loaded.pools if pool in present)
+    check_trust(process, pools)
     with planner_part(process.part("planner", "planner"), loaded, handover, beside=pools) as planner:
-        check_trust(process, pools)
         executors = [
             executor_part(process.part("executor", f"executor-{pool}"), loaded, pool, data, handover) for pool in pools
         ]
@@ -37,7 +37,7 @@ def serve_all(*, app: ServedApp, member: Member = "", data: DevOption = "", stan
 
 def check_trust(process: Served, pools: tuple[str, ...]) -> None:
     """Check that this login has the rights of the planner and of all executors. **Raises** UsageError."""
-    for topic in (RUN_LOG, *map(tool_completed, pools)):
+    for topic in (RUN_LOG, *map(tool_completed, pools)) if pools else ():
         if not may_write(process.where.settings.kafka, topic):
             hint = "serve each with its own login: `refold serve planner`, `refold serve executor --pool POOL`"
             raise UsageError(f"services are trusted apart: this login may not write {topic}", hint=hint)
