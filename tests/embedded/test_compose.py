@@ -185,7 +185,7 @@ def test_a_check_of_health_is_what_the_service_answers(services: dict[str, Any])
     check = ["bash", "-c", script.replace("$$", "$"), port, path]
 
     before = subprocess.run(check, capture_output=True, timeout=30)
-    with shown(port, vitals, (), service="planner", ends=lambda _: {}):
+    with shown(port, {"planner": vitals}, (), ends=lambda _: {}):
         unready = subprocess.run(check, capture_output=True, timeout=30)
         vitals.stand("")
         ready = subprocess.run(check, capture_output=True, timeout=30)

@@ -101,6 +101,10 @@ QUIET_MS = 60_000
 """Local time, which stands still in a suspended machine, before the log is probed again."""
 
 
+def earliest(due: Iterable[int | None]) -> int | None:
+    return min((time_ms for time_ms in due if time_ms is not None), default=None)
+
+
 class LaneSchedule:
     """Due times of one lane. A round of its snapshot begins every `snapshot_ms`. **Units**: monotonic, ms."""
 
@@ -168,7 +172,7 @@ class LaneSchedule:
         due = [self._inbox.next_due_ms() if free else None, self._log.windows.next_due_ms(), self._marks_due_ms()]
         if (at := self._next_ms()) is not None:
             due.append(min(self._clock.mono_of(at), self._probe_due))
-        return min((time_ms for time_ms in due if time_ms is not None), default=None)
+        return earliest(due)
 
     def _marks_due_ms(self) -> int | None:
         """Time of the next round of the snapshot, or of an anchor for its marks."""
@@ -187,7 +191,7 @@ class LaneSchedule:
 
     def _next_ms(self) -> int | None:
         times = (self._timers.next_ms(), self._outbox.unanswered.next_ms(), self._stalls.next_ms())
-        return min((at for at in times if at is not None), default=None)
+        return earliest(times)
 
 
 class Lane:

@@ -10,7 +10,7 @@ from refold.core.topics import CATALOG, RUN_LOG, RUN_REQUESTED, TOOL_REQUESTED, 
 from refold.engine.planner.agents.stalls import LiveRoom
 from refold.engine.planner.deciding.decide_loop import BlobOrders, Shared
 from refold.engine.planner.intake.inbox import ASK_MS, UnknownRuns, WaitsFor
-from refold.engine.planner.lane import Lane
+from refold.engine.planner.lane import Lane, earliest
 from refold.engine.planner.log.outbox import AskerAt
 from refold.engine.planner.settings import PlannerSettings
 from refold.engine.ports import effects
@@ -136,7 +136,7 @@ class Planner:
 
     def next_due_ms(self) -> int | None:
         due = (self._fairness.next_due_ms(), self._unknown_runs.next_due_ms(), self._ask_due if self._late else None)
-        return min((time_ms for time_ms in due if time_ms is not None), default=None)
+        return earliest(due)
 
     def _decided(self, partition: int) -> int:
         return lane.decided() if (lane := self.lanes.get(partition)) is not None else 0
