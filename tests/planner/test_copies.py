@@ -37,7 +37,7 @@ def platform(runs: int, rng: random.Random, *, watched: int = 0, unwatched: int 
             fork(rig, rng, watched)
             rig.pump()
         if n == 2 * runs // 3:
-            rig.pump(6)
+            rig.pump(12)
             rig.answers = False
     rig.pump()
     fork(rig, rng, unwatched)

@@ -123,12 +123,12 @@ def _by_its_key(self: Acceptance, record: Record) -> SentEntry | None:
     return self.unread.get(record.key or b"")
 
 
-def _all_of_it(original: Callable[[Acceptance, SentEntry], bool]) -> Callable[[Acceptance, SentEntry], bool]:
+def _all_of_it(original: Callable[[Acceptance, SentEntry], None]) -> Callable[[Acceptance, SentEntry], None]:
     """Drops the latest state of a run whatever that stands on."""
 
-    def undo(self: Acceptance, sent: SentEntry) -> bool:
+    def undo(self: Acceptance, sent: SentEntry) -> None:
         self.drop(sent.entry.run_id)
-        return original(self, sent)
+        original(self, sent)
 
     return undo
 

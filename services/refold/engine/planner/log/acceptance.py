@@ -200,9 +200,8 @@ class Acceptance:
             self._inbox.waiting.put(sent.item, WaitsFor.LOG)
         elif offset == NEVER:
             del self.unread[sent.key]
-            if self._undo(sent):
-                return (sent,)
-            self._inbox.retry(sent.item)
+            self.drop(sent.entry.run_id)
+            return (sent,)
         elif offset < self.position:
             self.shrunk = True  # another record was read in its place
         else:
@@ -297,14 +296,12 @@ class Acceptance:
         self.speculated.pop(run, None)
         self._live.drop(run)
 
-    def _undo(self, sent: SentEntry) -> bool:
-        """Drop the latest state of a run if it includes an own entry that does not count; True if so."""
+    def _undo(self, sent: SentEntry) -> None:
+        """Drop the latest state of a run if it includes an own entry that does not count."""
         # Later entries of the run may be on their way that stand on another writer's: they and the code go on.
         latest = self.speculated.get(sent.entry.run_id)
-        includes = latest is not None and latest.entry_at(sent.entry.seq) == sent.id
-        if includes:
+        if latest is not None and latest.entry_at(sent.entry.seq) == sent.id:
             self.drop(sent.entry.run_id)
-        return includes
 
     def finish(self, after: RunState) -> None:
         """Replace a run that was over before the lane began by its row."""
