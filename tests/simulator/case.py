@@ -19,7 +19,7 @@ from refold.engine.planner.service import Planner
 from refold.engine.ports.log import Outgoing
 from refold.engine.relay.service import Relay
 from tests.simulator import views
-from tests.simulator.checker import objections
+from tests.simulator.checker import kept, objections
 from tests.simulator.copying import Forking
 from tests.simulator.programs.grammar import words
 from tests.simulator.programs.verdict import verdict
@@ -166,7 +166,7 @@ class Case:
                 world.broker.compact(topic, partition, tombstones=True)
         world.archive.written += 1  # what archivists read is not what it was
         rested = self._drive()
-        world.erasures.wrong += world.erasures.left() if rested else ()
+        world.erasures.wrong += [*world.erasures.left(), *kept(world)] if rested else ()
         return rested
 
     def _repeat(self) -> bool:

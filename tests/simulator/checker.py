@@ -92,7 +92,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
         found += _approvals(world)
         found += _outcomes(world)
         found += _positions(world)
-        found += _kept(world)
+        found += kept(world)
         found += _told(world)
         found += _heard(world, scenario)
     return found
@@ -499,7 +499,7 @@ def _positions(world: World) -> Iterator[str]:
         yield from _folded(world, lane)
 
 
-def _kept(world: World) -> Iterator[str]:
+def kept(world: World) -> Iterator[str]:
     """At rest a run that is over has a row in the snapshot and no other record, whichever planner wrote it."""
     for partition in range(world.settings.partitions):
         last = {record.key or b"": record for record in world.broker.log(RUN_SNAPSHOT, partition).records}
