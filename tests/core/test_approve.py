@@ -25,6 +25,7 @@ from refold.core.events import (
     RunFailed,
 )
 from refold.core.messages import ApprovalRequest, ToolRequest
+from refold.core.planning.commands import commands
 from refold.core.planning.decide import decide
 from refold.core.planning.pausing import RequestedAt
 from refold.core.planning.verdict import Ignore, Park, Refuse
@@ -169,6 +170,22 @@ def test_an_approval_escalates_and_then_expires() -> None:
     log.now = log.due().due_ms
     log.feed(log.due())
     assert kinds(log) == [ApprovalDecided, CallFailed]
+
+
+def test_an_escalation_that_is_repeated_closes_no_later_question() -> None:
+    escalates = asks(escalate={"after": "20s", "to": ["role:lead"]})
+    log = asking("once", rules=judged_by({**escalates, "doubt": {"approvers": ["role:lead"]}}))
+    log.now = log.due().due_ms
+    log.feed(log.due())
+    escalated = log.entries[-1][1]
+    decide_on(log)
+    log.feed(log.result(status="doubt"))
+    doubt = log.live.waits_for(1)
+
+    again = commands(log.live, escalated, 7)
+
+    assert doubt
+    assert doubt not in [command.key for command in again if command.message is None]
 
 
 def test_an_approval_that_escalates_on_expiry_gets_its_time_again() -> None:

@@ -115,9 +115,11 @@ def _close_again(state: RunState, step: int, closed: list[Command], *, at: int) 
 
 def _ask_others(state: RunState, event: events.ApprovalEscalated, last_seq: int) -> _Commands:
     step, opened = event.step, state.open.get(event.step)
-    tombstones = [question_closed(state, step, opened.question.event.question)] if opened and opened.question else []
-    # Before the next question: two at a time indicate forgery.
-    return [*tombstones, *ask_people(state, step)], []
+    asked = opened.question if opened else None
+    if asked is None or asked.seq != event.approval:
+        return [], []  # repeated after a later question, which stays open
+    # The tombstone before the next question: two at a time indicate forgery.
+    return [question_closed(state, step, asked.event.question), *ask_people(state, step)], []
 
 
 def _withdraw_given_up(state: RunState, event: events.StepGivenUp, last_seq: int) -> _Commands:
