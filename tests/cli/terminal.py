@@ -66,9 +66,9 @@ class Dev:
 
 
 @contextmanager
-def served(served_app: Path, data: Path, **more: str) -> Iterator[Dev]:
+def served(served_app: Path, data: Path, *options: str, **more: str) -> Iterator[Dev]:
     """`refold dev` for an app, as a user starts it, with more in its environment. In the end it must end well."""
-    command = [sys.executable, "-m", "refold", "dev", str(served_app), "--data", str(data)]
+    command = [sys.executable, "-m", "refold", "dev", str(served_app), "--data", str(data), *options]
     with (data / "dev.log").open("w") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **more}, stdout=log, stderr=subprocess.STDOUT, text=True

@@ -47,7 +47,7 @@ def shop(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Give a running platform that serves `app.py`."""
     data = tmp_path_factory.mktemp("thinking")
     (data / "effects").touch()
-    with served(APP, data, MODEL_URL=model.url, SALES=str(data / "effects")) as running:
+    with served(APP, data, "--apart", MODEL_URL=model.url, SALES=str(data / "effects")) as running:
         yield running
 
 

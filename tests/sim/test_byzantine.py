@@ -24,7 +24,7 @@ def seen() -> Counter[str]:
 
 
 def test_no_lie_makes_a_dangerous_tool_run(seen: Counter[str]) -> None:
-    for case in sieges(SIEGES, seed=3_100_000):
+    for case in sieges(SIEGES, seed=3_110_000):
         outcome = case.run()
         assert not outcome.wrong, f"run it again: {case.command}\n{outcome.report}"
         seen.update(outcome.counts)

@@ -23,7 +23,7 @@ def seen() -> Counter[str]:
 
 
 def test_whatever_models_say_no_harm_is_done_without_a_decision_and_every_run_ends(seen: Counter[str]) -> None:
-    for case in minds(CASES, seed=7_000_440):
+    for case in minds(CASES, seed=7_000_640):
         outcome = case.run()
         assert not outcome.wrong, f"run it again: {case.command}\n{outcome.report}"
         seen.update(outcome.counts)

@@ -110,7 +110,7 @@ PRODIGAL: dict[str, Bug] = {
     "usage-of-nothing-is-free": Bug(
         (), tuple((f"{place}.tokens_of", _free) for place in ("run.metering", "budgets")), minds=100
     ),
-    "other-try-forgotten": Bug((), (("outcome.outcome_of", _alone),), minds=200, start=5_000_800),
+    "other-try-forgotten": Bug((), (("outcome.outcome_of", _alone),), minds=200, start=5_001_000),
     "ended-child-uncounted": Bug((), (("BudgetAccounts._unheard", lambda *_: NOTHING),), minds=300, start=1_300_460),
     "two-lost-booked-once": Bug(("budget-two-lost",), (("decide.bills", _once),), ("die",)),
 }
