@@ -175,7 +175,6 @@ SHORTSIGHTED: dict[str, Bug] = {
     "erased-sums-lost": Bug((), (("projections.service.carried", _nothing_carried),), schedules=900),
     "run-view-unburied": Bug((), (wrapped("RunRows.__init__", _without_nothing),), schedules=600),
     "run-view-forgets-the-erased": Bug((), (("projector.REPLACED", "nobody reads it"),), schedules=900),
-    "run-view-note-of-a-zombie": Bug((), (("publishing.fenced", lambda positions: {}),), schedules=900),
     "older-row-over-newer": Bug((), (wrapped("RunRows._rows", _written_once),), schedules=900),
     "vote-counted-when-said": Bug((), (wrapped("beside._HANDLERS", _counted_when_said),), schedules=600),
     "hold-never-over": Bug((), (wrapped("beside._HANDLERS", _never_over),), schedules=900),

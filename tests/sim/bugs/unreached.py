@@ -152,6 +152,10 @@ UNREACHED: dict[str, Unreached] = {
         "planner.test_overlap:test_entries_on_their_way_are_bounded_in_number_and_in_bytes",
         (20_000, 3),
     ),
+    "run-view-note-of-a-zombie": Unreached(
+        (("publishing.fenced", lambda positions: {}),),
+        "projections.test_publishing:test_a_zombie_cannot_clear_what_its_successor_has_left_to_publish",
+    ),
     "two-keys-two-owners": Unreached(
         (wrapped("ChainedAttempt._read_back", _by_its_own_chain),),
         "recovery.test_once_again:test_of_two_claims_of_a_call_under_two_keys_the_later_lets_go",
