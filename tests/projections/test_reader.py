@@ -11,7 +11,7 @@ from refold.console.projections.runs import ViewedRuns
 from tests.projections.logs import recorded, recovered, simulated
 from tests.projections.viewed import Log, Viewed, folded
 
-COUNT = 31
+COUNT = 32
 """Logs that are read: here, so that collecting the tests makes none."""
 
 
