@@ -61,6 +61,10 @@ MANNERS = {
     "waits for ever": ("Event().wait()", "it has held its process for too long"),
     "sleeps": ("time.sleep(600)", "it has held its process for too long"),
     "matches": ("re.match('(a*)*b', 'a' * 40)", "it has held its process for too long"),
+    "matches later": (
+        "until = time.thread_time() + 0.4\nwhile time.thread_time() < until: pass\nre.match('(a*)*b', 'a' * 40)",
+        "it has held its process for too long",
+    ),
     "recurses": ("again()", "maximum recursion depth exceeded"),
     "exits": ("sys.exit(0)", "0"),
     "cannot be told": ("raise Mute", "(it cannot be told: its __str__ raises)"),

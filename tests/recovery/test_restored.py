@@ -158,6 +158,10 @@ def rows(dev: Dev) -> dict[str, Any]:
     return {row["run_id"]: row for row in dev.read("run", "list", "--from-log")}
 
 
+def states(dev: Dev) -> list[str]:
+    return [row["state"] for row in dev.read("projection", "list", "refold")["generations"]]
+
+
 def ended(dev: Dev, runs: list[str]) -> None:
     def over() -> bool:
         shown = {row["run_id"]: row["status"] for row in dev.read("run", "list")}
@@ -214,6 +218,7 @@ def test_a_platform_goes_on_from_its_backup(
         assert bool(reopened) is (redis == "newer")
         assert Counter(line.split()[0] for line in lines(world)) == dict.fromkeys(ACTING, 1)
         dev.refold("verify")
+        eventually(lambda: "serving" in states(dev), what="a generation in use")
         dev.refold("projection", "verify", "refold")
         assert {run: row for run, row in rows(dev).items() if run in backup.over} == backup.over
 

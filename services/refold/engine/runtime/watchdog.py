@@ -174,23 +174,24 @@ class Watchdog:
     def _watch(self) -> None:
         # Wall time would count a stopped process and a busy machine as hanging code. Counted are the work of the loop's
         # thread, and its waits (for a lock, a socket, a sleep) while this thread ran on time.
-        watched, began, waited, warned = None, 0.0, 0.0, False
-        before = time.monotonic()
+        watched, before = None, time.monotonic()
         while not self._stopped.wait(LOOK_S):
             self._arm()
             driven, now, worked = self._mark.driven, time.monotonic(), time.clock_gettime(self._clock)
             passed, before = min(now - before, _LATE_S), now
             if driven is None or driven is not watched:
-                watched, began, waited, warned = driven, worked, 0.0, False
+                watched, began, waited, limit_s, warned, interrupted = driven, worked, 0.0, self._most_s, False, False
                 continue
             waited += passed if self._is_waiting() and not self._mark.shielded else 0.0
             elapsed = worked - began + waited
-            ends = self._interrupts and driven.ends
-            if elapsed >= self._most_s + (GIVE_S if ends else 0.0):
-                self._end_process(driven)
-                return
-            if elapsed >= self._most_s and self._mark.doomed is not driven:
-                self._interrupt(driven)
+            if elapsed >= limit_s:
+                if interrupted or not (self._interrupts and driven.ends):
+                    self._end_process(driven)
+                    return
+                # C code may have kept this thread from running until long after the limit.
+                limit_s, interrupted = elapsed + GIVE_S, True
+                if self._mark.doomed is not driven:
+                    self._interrupt(driven)
             if elapsed >= self._warn_s and not warned:
                 warned = True
                 _log.warning(
