@@ -25,15 +25,18 @@ from refold.core.events import ApprovalDecided, ApprovalRequested, CallProposed,
 from refold.core.ids import RunId, home, log_key
 from refold.core.messages import CatalogEntry, ToolClaim
 from refold.core.wire import codec
+from refold.core.wire.blobs import is_pointer
 from refold.engine.ports.log import Record
 from refold.lab.evidence.bundle import FORKED_BY, MOST_MISSING, Bundle, BundledRun, read
 from refold.lab.evidence.gathering import bundled_runs, claims_of, linked_runs, published_entries, run_of_key
+from refold.lab.evidence.redaction import without_values
 from refold.lab.evidence.verify import HOLE_CHARS, VerifiedBundle, verify_bundle
 from refold.lab.forks import engine
 from tests.approval.driving import PARTITIONS, SERVICE
 from tests.cli.terminal import refold
 from tests.evidence.story import CLAIMED, Story, file_of, renumbered, told, under_its_ids
 from tests.evidence.test_verify import HEADS, LAST, LINES, _consistent, _rewritten, _sealed, fields, resealed
+from tests.projections.histories import begun, entries, log_of
 from tests.roots import PINNED, TRUST, entry
 
 NOTHING = f"blob:{'0' * 64}:9"
@@ -63,6 +66,18 @@ def test_a_token_is_redacted_in_a_redacted_entry_alone_and_never_that_of_an_appr
     assert kinds(whole) == {("signature", "run-1"), ("signature", "run-1.3")}
     assert {kind for kind, _ in kinds(marked)} == {"changed"}
     assert {whole.verdict, marked.verdict} == {"broken"}
+
+
+def test_exposed_values_are_redacted_as_results_are() -> None:
+    shown = entries("r-1", begun(), [events.StatusSet("asks"), events.StatusSet('{"iban":"DE02"}', "account")])
+    last = log_of(shown)[-1]
+
+    hidden = without_values(last, ["results"])
+
+    texts = [getattr(event, "text", "") for event in codec.decode(Entry, hidden.value or b"").events]
+    assert [text.rpartition(":")[2] for text in texts] == ["4", "15"]
+    assert all(map(is_pointer, texts))
+    assert without_values(last, ["args"]) == last
 
 
 def test_a_decision_that_was_redacted_proves_nothing() -> None:

@@ -28,6 +28,7 @@ from refold.console.projections.runs import ViewedRuns
 from refold.console.projections.service import KeptProjection, serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.core.errors import ConflictError, UnreachableError
+from refold.core.events import RunCompleted, StatusSet
 from refold.core.ids import RunId, home
 from refold.core.messages import Hold
 from refold.core.topics import RUN_LOG
@@ -39,7 +40,7 @@ from refold.engine.ports.tables import ViewChanges, ViewDatabase
 from refold.engine.runtime.addresses import Addresses
 from refold.engine.runtime.settings import ArchivePart, GatewayPart, KafkaSettings, Settings
 from tests.contract.raw_kafka import break_for_good
-from tests.projections.histories import long
+from tests.projections.histories import begun, entries, long
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.projections.source import T0, ListedLog
 from tests.waiting import eventually
@@ -282,6 +283,56 @@ def test_a_folded_run_leaves_when_it_was_erased_or_others_need_its_room(site: Be
     assert there() is None
 
 
+def expose(site: Bench, run: str) -> None:
+    """Write a run that exposes values in three entries, and is over."""
+    cart = [StatusSet("asks"), StatusSet("1", "cart")], [StatusSet('{"n":2}', "cart"), StatusSet("[]", "odd")]
+    for key, value in entries(run, begun(), *cart, [StatusSet("", "odd"), RunCompleted("1")]):
+        site.log.write(key, value)
+
+
+def test_exposed_values_are_read_as_they_are_and_as_they_were(site: Bench) -> None:
+    expose(site, "shop-1")
+    site.catch_up()
+
+    assert site.get("/api/runs/shop-1/values") == {"status": "asks", "cart": {"n": 2}}
+    shown = {seq: site.get(f"/api/runs/shop-1?at_seq={seq}")["values"] for seq in (2, 4, 6, 8)}
+    assert shown[2] == {}
+    assert shown[4] == {"status": "asks", "cart": 1}
+    assert shown[6] == {"status": "asks", "cart": {"n": 2}, "odd": []}
+    assert shown[8] == site.get("/api/runs/shop-1/values")
+    named = [event["event"] for event in site.get("/api/runs/shop-1/events") if event["type"] == "StatusSet"]
+    assert {"text": '{"n":2}', "name": "cart"} in named
+    assert site.get("/api/runs/run-5/values") == {}
+    (changed,) = [each for each in site.get("/api/runs/shop-1/diff/4/8")["fields"] if each["name"] == "values"]
+    assert (changed["left"], changed["right"]) == ({"cart": 1}, {"cart": {"n": 2}})
+
+
+def test_values_of_an_erased_or_unknown_run_are_gone(site: Bench) -> None:
+    expose(site, "shop-1")
+    site.catch_up()
+    site.log.mark("shop-1")
+    site.log.bury("shop-1")
+    site.catch_up()
+
+    assert site.get("/api/runs/shop-1/values", 410)["code"] == "erased"
+    assert site.get("/api/runs/shop-2/values", 404)["code"] == "not_found"
+
+
+def test_views_that_are_built_anew_have_the_same_values(site: Bench) -> None:
+    expose(site, "shop-1")
+    site.catch_up()
+    before = site.get("/api/runs/shop-1/values")
+    used = serving(site.database, Shipped.name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shipped, "version", Shipped.version + 1)
+        site.kept = KeptProjection(Shipped(), site.database, site.log, refresh_s=0.0)
+        site.catch_up()
+
+    assert serving(site.database, Shipped.name) > used
+    assert site.get("/api/runs/shop-1/values") == before != {}
+
+
 def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
     site.log.mark("run-5")
     site.log.bury("run-5")
@@ -303,11 +354,13 @@ def test_what_is_not_there_and_what_was_erased_differ(site: Bench) -> None:
 def archived(tmp_path: Path) -> Iterator[Bench]:
     """Give a gateway whose archive has every run. Of them the view has no more than what erasures left."""
     site, archive_store = Bench(archive=tmp_path.as_uri()), ArchiveStore(tmp_path.as_uri())
+    expose(site, "shop-1")
+    site.catch_up()
     for number in range(site.log.number):
         files = archive_store.keep(whole_runs(site.log, number, runs_of_log(site.log, number).ended))
-        for run in ("run-3", "run-5"):
+        for run in ("run-3", "run-5", "shop-1"):
             if run in files:
-                site.log.mark(run, file=files[RunId(run)] * (run == "run-3"))
+                site.log.mark(run, file=files[RunId(run)] * (run != "run-5"))
     with site.http:
         yield site
 
@@ -317,8 +370,11 @@ def test_an_archived_run_is_read_from_the_archive_as_it_was_from_the_view(archiv
         f"/api/runs/run-3{path}"
         for path in ("", "?at_seq=9", "/events?after_seq=30", "/steps", "/audit", "/family", "/diff/3/9")
     ]
+    paths.append("/api/runs/shop-1/values")
     before = [archived.get(path) for path in paths]
+    assert before[-1] != {}
     archived.log.bury("run-3")
+    archived.log.bury("shop-1")
     archived.log.bury("run-5")
     archived.catch_up()
 

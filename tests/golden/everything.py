@@ -221,7 +221,7 @@ def build() -> Platform:
     found = Platform()
     for chapter in (_authority, _ends, _steps, _waits, _people, _decisions, _doubts, _families, _holds, _redriven):
         chapter(found)
-    for chapter in (_budgets, _changes, _records, _letters, _live, _members, _forks):
+    for chapter in (_budgets, _changes, _records, _letters, _live, _members, _forks, _values):
         chapter(found)
     return found
 
@@ -597,3 +597,12 @@ def _live(log: Platform) -> None:
         log.write("run-stream.default", "backoff-1", key=name.encode(), value=codec.encode(part))
     log.begin("noted-1")
     log.go("noted-1", [events.RunAnnotated("n-1", f"he called {EVIL}", "ann", "requester")])
+
+
+def _values(log: Platform) -> None:
+    log.begin("exposed-1")
+    shown = events.StatusSet("checks the cart"), events.StatusSet('[{"item":"pen","count":2}]', "cart")
+    log.go("exposed-1", [*shown, events.StatusSet('{"text":"' + "long " * 20 + '"}', "draft")])
+    log.call("exposed-1")
+    log.go("exposed-1", [events.StatusSet('{"euro":7.5}', "total"), events.StatusSet(json.dumps(EVIL), "odd")])
+    log.go("exposed-1", [events.StatusSet("7", EVIL), events.StatusSet("", "draft")])

@@ -70,6 +70,13 @@ def reading() -> Iterator[tuple[str, Case]]:
         yield "run-diff", ("run", "diff", run, "2", "5", "--json")
         yield "run-diff", ("run", "diff", run, "done-1")
         yield "run-audit", ("run", "events", run, "--audit")
+    for name in ("", "cart", "status", "draft"):
+        case = ("run", "value", "exposed-1", *([name] if name else ()))
+        yield from (("run-value", (*case, *more)) for more in ((), ("--json",), ("--at", "5")))
+    yield "run-value", ("run", "value", "done-1")
+    yield "run-value", ("run", "value", "pending-1")
+    yield "run-value", ("run", "value", "nobody")
+    yield "run-value", ("run", "diff", "exposed-1", "5", "9")
     yield "run-audit", ("run", "events", "noted-1", "--audit")
     yield "run-at", ("run", "show", "done-1", "--messages", "1")
     yield "run-diff", ("run", "diff", "done-1", "done-1")

@@ -552,6 +552,21 @@ def test_a_held_run_shows_all_of_the_reason_and_the_way_out(bench: Bench, kind: 
     assert f'class="pill {kind}">{kind}<' in bench.http.get("/runs/held").text
 
 
+def test_exposed_values_are_shown_as_they_are_and_as_they_were(bench: Bench) -> None:
+    shown = [StatusSet("asks"), StatusSet('{"pen":1}', "cart")], [StatusSet('{"<b>pen":2}', "cart")]
+    for key, value in [*entries("shown", begun(), *shown), *entries("plain", begun(), [StatusSet("asks")])]:
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    def values(path: str) -> str:
+        return bench.http.get(path).text.partition('id="values"')[2].partition("</section>")[0]
+
+    assert "&#34;&lt;b&gt;pen&#34;: 2" in values("/runs/shown")
+    assert "&#34;pen&#34;: 1" in values("/runs/shown?at=4")
+    assert "pen" not in values("/runs/shown?at=3")
+    assert values("/runs/plain") == ""
+
+
 def test_a_timeline_begins_with_the_first_step_and_each_bar_has_a_colour_and_a_word(bench: Bench) -> None:
     before = [[StatusSet("early")] for _ in range(50)]
     steps: list[Event] = [RunStarted("1", "app"), CallbackCreated(1, "paid", "d", "{}", NOW)]

@@ -40,6 +40,9 @@ def differences(viewed: Viewed) -> list[str]:
         sessions.setdefault(row["run_id"], []).append((row["number"], row["session"]))
         if row["requested_ms"] != runs[row["run_id"]].state.requested_ms:
             found.append(f"{row['run_id']}: its session has another time")
+    values: dict[str, dict[str, str]] = {}
+    for row in viewed.rows(tables.RUN_VALUES):
+        values.setdefault(row["run_id"], {})[row["name"]] = row["value"]
     steps: dict[str, list[dict[str, Any]]] = {}
     for row in viewed.rows(tables.STEPS):
         steps.setdefault(row["run_id"], []).append(row)
@@ -50,7 +53,7 @@ def differences(viewed: Viewed) -> list[str]:
     for name, run in runs.items():
         row, said = viewed.row(tables.RUNS, name), _of_run(run)
         row["labels"], row["sessions"] = labels.get(name, {}), [each for _, each in sorted(sessions.get(name, []))]
-        row["approvals"] = sorted(asked.get(name, []))
+        row["approvals"], row["values"] = sorted(asked.get(name, [])), values.get(name, {})
         found += [f"{name}: {key} is {row[key]!r}, not {value!r}" for key, value in said.items() if row[key] != value]
         lines = run.timeline.steps
         if len(lines) != len(steps.get(name, [])):
@@ -183,6 +186,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "at_ms": row.at_ms,
         "labels": row.labels,
         "says": row.says,
+        "values": dict(state.values),
         "sessions": row.sessions,
         "version": state.version,
         "app": state.app,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from refold.console.projections import projector
 from refold.console.projections.batch import Batch
 from refold.console.projections.projector import Projector
-from tests.projections.histories import log_of, long, mixed
+from refold.core.events import Entry, StatusSet
+from refold.core.ids import log_key
+from refold.core.wire import codec
+from tests.projections.histories import begun, entries, log_of, long, mixed
 from tests.projections.judges import differences
 from tests.projections.test_disorder import MIXED, again, bury, mark, names, spoilt
 from tests.projections.viewed import Viewed
@@ -19,6 +23,24 @@ from tests.projections.viewed import Viewed
 def loser_counts(patch: pytest.MonkeyPatch) -> None:
     """An entry that has lost the race counts too."""
     patch.setattr(projector, "_counts", lambda head, entry: entry.seq <= head.last.seq + 1 and bool(entry.prev))
+
+
+def loser_is_shown(patch: pytest.MonkeyPatch) -> None:
+    """A value is shown of an entry that has lost the race."""
+    counts = projector._counts
+
+    def shown(head: Any, entry: Entry) -> bool:
+        return counts(head, entry) or any(isinstance(event, StatusSet) and event.name for event in entry.events)
+
+    patch.setattr(projector, "_counts", shown)
+
+
+def raced_values() -> list[str]:
+    """What differs for a log in which two entries expose other values behind one."""
+    won = entries("r-1", begun(), [StatusSet("1", "cart")])
+    entry = codec.decode(Entry, won[-1][1] or b"")
+    name, value = codec.encode_entry(replace(entry, events=[StatusSet("2", "cart")], nonce=b"other"))
+    return differences(Viewed.of(log_of([*won, (log_key(entry.run_id, entry.seq, name), value)]), 1))
 
 
 def jump_passes(patch: pytest.MonkeyPatch) -> None:
@@ -75,6 +97,7 @@ def comes_back() -> list[str]:
 
 CHECKS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], list[str]]] = {
     loser_counts: lambda: in_disorder(1, "loser"),
+    loser_is_shown: raced_values,
     jump_passes: lambda: in_disorder(1, "jump"),
     orphans_are_forgotten: lambda: in_disorder(1, "jump"),
     adds_twice: lambda: differences(Viewed.of(log_of(MIXED))),

@@ -9,9 +9,10 @@ import pytest
 from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.projection import Shipped
 from refold.core import events
-from tests.projections.histories import USAGE, asked, begun, call, entries, log_of, long
+from tests.projections.histories import NOW, USAGE, asked, begun, call, entries, log_of, long, marker
 from tests.projections.judges import differences
 from tests.projections.logs import RECOVERY, recorded, recovered, simulated
+from tests.projections.test_disorder import bury
 from tests.projections.viewed import Viewed
 
 SEEDS = range(60)
@@ -136,3 +137,35 @@ def test_arguments_and_results_lie_in_entries_alone() -> None:
 
     naming = {table.name for table in viewed.tables for row in viewed.store.scan(table) if secret in str(row)}
     assert naming == {"entries"}
+
+
+def test_the_last_value_of_a_name_is_a_row_until_it_is_removed_or_erased() -> None:
+    shown: list[list[events.Event]] = [
+        [events.StatusSet("asks"), events.StatusSet("1", "cart"), events.StatusSet('"\\ud800\x00"', "odd")],
+        [events.StatusSet("[2]", "cart"), events.StatusSet("", "odd")],
+        [events.StatusSet(""), events.RunCompleted("1")],
+    ]
+    pairs = entries("r-1", begun(), *shown)
+
+    viewed = Viewed.of(log_of(pairs), 1)
+
+    assert differences(viewed) == []
+    assert viewed.rows(tables.RUN_VALUES) == [
+        {"run_id": "r-1", "name": "cart", "value": "[2]", "seq": 6, "at_ms": NOW + 40 * 6}
+    ]
+    assert viewed.row(tables.RUNS, "r-1")["says"] == ""
+
+    viewed.add(marker("r-1", 0))
+    bury(viewed, "r-1")
+
+    assert viewed.rows(tables.RUN_VALUES) == []
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000, "\x00", "status"])
+def test_a_name_that_no_agent_can_expose_stops_no_view(name: str) -> None:
+    forged: list[events.Event] = [events.StatusSet("no JSON", name), events.StatusSet("7", "cart")]
+    pairs = [*entries("r-1", begun(), forged), *entries("r-2", begun(), [events.StatusSet("7", "cart")])]
+
+    viewed = Viewed.of(log_of(pairs), 1)
+
+    assert {row["run_id"] for row in viewed.rows(tables.RUN_VALUES)} >= {"r-2"}

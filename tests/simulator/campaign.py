@@ -103,7 +103,7 @@ NEEDED_PROGRAMS: Mapping[str, int] = dict.fromkeys(
             for kind in (
                 *("RunCompleted", "RunFailed", "RunCancelled", "StepGivenUp", "SleepEnded", "WaitEnded", "WaitExpired"),
                 *("CallbackCompleted", "CallbackFailed", "ChildCompleted", "EventPublished", "CheckpointReached"),
-                *("AttemptFailed", "CallFailed", "LateResultRecorded", "SignalReceived"),
+                *("AttemptFailed", "CallFailed", "LateResultRecorded", "SignalReceived", "StatusSet"),
             )
         ),
     ),

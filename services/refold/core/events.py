@@ -407,9 +407,11 @@ class CheckpointReached:
 
 @dataclass(frozen=True, slots=True)
 class StatusSet:
-    """Status set by the agent; the last one holds. No step: no replay compares it or writes it again."""
+    """Value exposed by the agent under a `name`, as JSON; without a name its status, as plain text. The last one of a
+    name holds, and an empty text removes it. No step: no replay compares it."""
 
     text: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_tok
 from refold.core.planning.waiting import check_match, check_name
 from refold.core.run import intents
 from refold.core.run.account import Reserve
-from refold.core.run.intents import LABEL_CHARS, STATUS_CHARS, Signal
+from refold.core.run.intents import EXPOSED_BYTES, LABEL_CHARS, MOST_EXPOSED, STATUS, STATUS_CHARS, Signal
 from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
+from refold.core.wire.canonical import utf8_bytes
 from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
 from refold.sdk.determinism import watch
@@ -300,7 +301,23 @@ class Context:
 
     def status(self, text: str) -> None:
         """Set the run's status line, for display. No step: it may change freely. No `await`."""
-        loop.running("ctx.status").record(intents.Say(_short_text(text, "a status", STATUS_CHARS)))
+        loop.running("ctx.status").exposed[""] = _short_text(text, "a status", STATUS_CHARS)
+
+    def expose(self, name: str, value: Any) -> None:
+        """Show a value of the run to readers: `ctx.expose("cart", items)`. The last value of a name holds. No `await`.
+
+        No step: it may change freely, and is recorded when the code waits or ends. **Raises** UsageError for an invalid
+        name, a value without JSON form, and more than 64 names or 64 KiB together.
+        """
+        exposed, name = loop.running("ctx.expose").exposed, check_name(name)
+        if name == STATUS:
+            raise UsageError(f"ctx.expose({name!r}, ...)", hint="this name is the status: ctx.status(text)")
+        after = {**exposed, name: json_of(value, f"value {name!r}"), "": ""}
+        size = sum(len(own) + utf8_bytes(text) for own, text in after.items())
+        if len(after) - 1 > MOST_EXPOSED or size > EXPOSED_BYTES:
+            message = f"with {name!r} the run exposes {len(after) - 1} values of {size:,} bytes"
+            raise UsageError(message, hint=f"at most {MOST_EXPOSED} and {EXPOSED_BYTES:,} are recorded")
+        exposed[name] = after[name]
 
     def patched(self, patch: str) -> bool:
         """True if the run takes the new way at a change in its agent's code: `if ctx.patched("ask-twice"): ...`.

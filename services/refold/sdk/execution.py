@@ -79,6 +79,11 @@ class Execution:
         return self._loop.steps.count
 
     @property
+    def exposed(self) -> dict[str, str]:
+        """Values that the code has exposed so far, by name; its status has none."""
+        return self._loop.exposed
+
+    @property
     def tasks(self) -> int:
         return len(self._loop.tasks)
 

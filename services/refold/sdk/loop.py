@@ -139,7 +139,8 @@ else:
 
 
 class Loop(_LOOP):  # type: ignore[misc]
-    """Event loop of a run. `unawaited`: coroutines of steps. `context`: the agent's first argument, for libraries."""
+    """Event loop of a run. `unawaited`: coroutines of steps. `context`: the agent's first argument, for libraries.
+    `exposed`: the code's values for readers, as JSON by name."""
 
     context: Any = None
 
@@ -152,6 +153,7 @@ class Loop(_LOOP):  # type: ignore[misc]
         self.tasks: dict[int, Task] = {}
         self.unawaited: dict[int, tuple[Coroutine[Any, Any, Any], Intent]] = {}
         self.unheard: list[tuple[str, BaseException]] = []
+        self.exposed: dict[str, str] = {}
         self.closing = False
         self._refused = 0
         self._time = 0.0

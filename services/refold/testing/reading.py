@@ -9,6 +9,7 @@ from typing import Any, Literal
 from refold.client.reading.words import with_ellipsis
 from refold.core.events import CallDispatched, CallProposed, CheckpointReached, Event, Failure, NoteRecorded
 from refold.core.run import chain
+from refold.core.run.intents import STATUS
 from refold.core.run.state import RunState, Status
 from refold.core.wire import canonical
 
@@ -79,6 +80,12 @@ class RunRead:
     def says(self) -> str:
         """Last status, set by `ctx.status`."""
         return self.state.says
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values exposed by `ctx.expose`, and `status`, by name."""
+        texts = sorted(self.state.values.items())
+        return {name or STATUS: canonical.parse(text) if name else text for name, text in texts}
 
     @property
     def doubts(self) -> list[int]:

@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 
 from refold.console.projections.batch import shares_of
 from refold.console.projections.projector import CALLS as PROPOSED
-from refold.console.projections.projector import HEADS
+from refold.console.projections.projector import HEADS, Projector
+from refold.console.projections.shipped.projection import Shipped
+from refold.console.projections.shipped.tables import RUN_VALUES
 from refold.console.sql.opening import view_in_memory
 from refold.core.errors import ConflictError, UsageError
+from refold.core.events import StatusSet
 from refold.core.ids import RunId
 from refold.core.tables import Scalar, ViewKey, ViewRow, ViewTable
 from refold.engine.ports.tables import ViewChanges, ViewStore, rows_digest
 from tests.contract.table_benches import CALLS, DAILY, FLAGS, REFUNDS, SHARES, TABLES, Bench, Work
+from tests.projections.histories import begun, entries
+from tests.projections.histories import log_of as history_of
 
 PLACE = ("run-log", 3)
 HARD = "\x00 \ud800 \udfff\ud800 \x1a001a \U0001f600 é"
@@ -292,3 +297,20 @@ def test_a_log_gives_equal_digests_in_each_store_and_in_batches_of_any_size(benc
 
     assert all(each == found[0] for each in found)
     assert found[0][0]["daily"] != "0" * 32
+
+
+def test_exposed_values_of_any_text_and_size_are_equal_in_each_store(benches: list[Bench]) -> None:
+    texts = ['"\x00 \\ud800 \U0001f600"', f'"{"y" * 65_000}"', "{}"]
+    shown = [StatusSet(text, f"v{number}") for number, text in enumerate(texts)]
+    pairs = entries("r-1", begun(), [StatusSet("asks"), *shown], [StatusSet("", "v2"), StatusSet("7", "v0")])
+    found = []
+
+    for number, size in ((1, 1), (2, 100)):
+        for bench in benches:
+            bench.views.create("values", number, Projector.tables_of(Shipped()), {})
+            store = bench.views.store("values", number)
+            project(store, history_of(pairs), size, Shipped())
+            found.append(sorted(store.rows_of(RUN_VALUES, RunId("r-1"))))
+
+    assert [row[1:3] for row in found[0]] == [("", "asks"), ("v0", "7"), ("v1", texts[1])]
+    assert all(each == found[0] for each in found)

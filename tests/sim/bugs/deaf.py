@@ -1,10 +1,10 @@
-"""Bugs of who is told something: a signal that two get, or none."""
+"""Bugs of who is told something: a signal that two get, or none; a value that readers get, and the run has not."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from refold.core.events import SignalReceived, WaitEnded
+from refold.core.events import SignalReceived, StatusSet, WaitEnded
 from refold.core.planning import waiting
 from refold.core.run.mailbox import Mailbox
 from tests.sim.bugs.planting import Bug
@@ -27,7 +27,19 @@ def _for_all(*given: Any, **more: Any) -> Any:
     return [*ruling, *(WaitEnded(step, ended[0].signal_id) for step in others)]
 
 
+def _as_last_time() -> Any:
+    """Values go by what was written last, though its entry may not count."""
+    last: dict[str, dict[str, str]] = {}
+
+    def shown(state: Any, exposed: Any) -> Any:
+        before, last[state.run_id] = last.get(state.run_id, {}), dict(exposed)
+        return [StatusSet(text, name) for name, text in exposed.items() if before.get(name) != text]
+
+    return shown
+
+
 DEAF: dict[str, Bug] = {
+    "value-of-an-entry-that-lost": Bug((), (("agents.newly_exposed", _as_last_time()),), programs=400),
     "signal-taken-twice": Bug(("signal-before-the-run",), (("Mailbox.take", _taken_and_kept),)),
     "equal-waits-share-an-answer": Bug(
         ("signal-twice",), (("decide.take_signal", _for_all), ("Mailbox.take", _taken_and_kept))

@@ -98,6 +98,8 @@ class Grower:
             node["then"] = rng.choice(("await", "cancel", "leave"))
         elif do == "say":
             node["how"] = rng.choice(("note", "checkpoint", "status"))
+            if node["how"] == "status" and node["n"] % 2:  # by its number: seeds stay what they were
+                node["how"] = "expose"
         return self._handling(node)
 
     def _handling(self, node: Node) -> Node:

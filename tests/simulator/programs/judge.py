@@ -70,6 +70,8 @@ class _Judge:
         self._tries: dict[int, int] = {}
         self._doubts: set[int] = set()
         self._left: set[int] = set()
+        self._values: dict[str, str] = {}
+        self._woken = False  # the code has run since an entry was at rest
 
     def close(self) -> None:
         """Nobody asks it any more."""
@@ -88,7 +90,7 @@ class _Judge:
 
     def _event(self, kind: str, event: Datum, at_ms: int) -> None:
         if kind == "RunStarted":
-            self._life.started_ms = at_ms
+            self._woken, self._life.started_ms = True, at_ms
             self._plain.start(at_ms)
         elif kind == "RunRetried":
             self._retried(event)
@@ -97,6 +99,8 @@ class _Judge:
             self._doubts.discard(event["step"])
         elif kind == "SignalReceived":
             self._signals[event["signal_id"]] = event
+        elif kind == "StatusSet":
+            self._values[event["name"]] = event["text"]
         elif kind in _ASKED:
             self._asked(kind, event)
         elif kind == "StepGivenUp":
@@ -120,7 +124,15 @@ class _Judge:
             self._object("open", f"waits no longer for step {step} {place}, and the log does")
         if self._plain.end is not None:
             self._object("endless", f"is over {place}, and the log goes on")
+        self._exposed(place)
         self._again = None
+
+    def _exposed(self, place: str) -> None:
+        """What readers see is what the program exposed last, once its code has run."""
+        shown = {name: text for name, text in self._values.items() if text}
+        if self._woken and shown != self._book.values:
+            self._object("values", f"exposes {self._book.values} {place}, and the log has {shown}")
+        self._woken = False
 
     def _asked(self, kind: str, event: Datum) -> None:
         key = _ASKED[kind](event)
@@ -138,7 +150,7 @@ class _Judge:
         self._left.add(step)
 
     def _settled(self, kind: str, event: Datum, at_ms: int) -> None:
-        step = event["step"]
+        step, self._woken = event["step"], True
         self._life.outcomes.append((step, kind, event, at_ms))
         if step in self._book.open:
             self._plain.settle(step, partial(self._outcome, kind, event), at_ms)
@@ -151,6 +163,7 @@ class _Judge:
         """The program begins once more, and comes to where the log has it by what stays of that."""
         self._plain.close()
         self._plain, self._life, self._over = self._begin(), self._life.left(event), False
+        self._woken = False  # what it exposes by now is in the log when its code has run again
         self._book, self._again = self._plain.book, self._left | (self._again or set())
         self._left.clear()
         self._numbered.clear()
@@ -196,6 +209,8 @@ class _Judge:
                 self._object("end", f"fails with {code}, and the log has {kind} {event}")
         elif kind != "RunCompleted" or json.loads(event["result"]) != end.result():
             self._object("end", f"gives {json.dumps(end.result())}, and the log has {kind} {event}")
+        if not self.wrong:
+            self._exposed("at its end")
 
     def _outcome(self, kind: str, event: Datum) -> Any:
         """What the program is to get for it; raises what it is to see."""

@@ -82,6 +82,8 @@ async def _say(ctx: Any, node: dict[str, Any]) -> Any:
         ctx.note("at", node["n"])
     elif node["how"] == "checkpoint":
         ctx.checkpoint(f"at {node['n']}")
+    elif node["how"] == "expose":
+        ctx.expose(f"at-{node['n'] % 4}", node["n"])
     else:
         ctx.status(f"at {node['n']}")
 

@@ -7,6 +7,7 @@ neither sleeps nor listens runs the program, and what it waits for is settled by
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from asyncio import base_events
 from collections.abc import Callable, Coroutine
@@ -36,13 +37,14 @@ class Ask:
 
 class Notebook:
     """What a program asks for. `asked` is new, `open` are those that somebody has given a number, `left` of these those
-    that it does not wait for any more."""
+    that it does not wait for any more. `values` are what it exposes, the last of each name."""
 
     def __init__(self) -> None:
         self.turn = 0
         self.asked: list[Ask] = []
         self.open: dict[int, Ask] = {}
         self.left: set[int] = set()
+        self.values: dict[str, str] = {}
 
     def leave(self, ask: Ask) -> None:
         """A program waits for something no longer. What it has only just asked for it never has."""
@@ -202,6 +204,11 @@ class PlainContext:
 
     def status(self, text: str) -> None:
         """Nothing waits for it, and it is no step."""
+        self._book.values[""] = text
+
+    def expose(self, name: str, value: Any) -> None:
+        """The last one of a name holds, and it is no step either."""
+        self._book.values[name] = json.dumps(value)
 
     def _say(self, *key: Any) -> None:
         self._book.asked.append(Ask(key, self._book.turn, lambda _: None))

@@ -18,6 +18,7 @@ _RUN = CommandGroup(
         "list": Verb("run:list_runs", "List runs, the oldest first.", "--status failed --agent order"),
         "watch": Verb("run:watch_run", "Show a run live until it is over.", "r-7"),
         "events": Verb("run:print_events", "Print the history of a run, one event a line.", "r-7 --since 10m"),
+        "value": Verb("run:print_values", "Print the values that a run exposes.", "r-7 cart --json"),
         "diff": Verb("run:diff_run", "Compare two points of a run, or two runs.", "r-7 19 36"),
         "signal": Verb(
             "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
@@ -40,7 +41,7 @@ _RUN = CommandGroup(
         "erase": Verb("archive:erase_run", "Erase a finished run from every topic at once.", "r-7 --no-archive"),
     },
     panels={
-        "Start and look": "start show list watch events diff",
+        "Start and look": "start show list watch events value diff",
         "Steer": "signal callback pause resume cancel annotate",
         "Repair": "retry resolve migrate repair erase",
     },

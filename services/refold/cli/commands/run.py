@@ -24,7 +24,7 @@ from refold.client.reading.run import HoldChange, RawRecord, RunEvent, RunShown
 from refold.client.reading.why import audit_of
 from refold.client.values import in_full, texts_of
 from refold.core.approval.signature import REQUEST
-from refold.core.errors import ConflictError, UsageError
+from refold.core.errors import ConflictError, NotFoundError, UsageError
 from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.planning import family
@@ -236,6 +236,29 @@ def print_events(run: options.RunArgument, *, events: EventOptions) -> None:
         events.print_row(row)
     if any(watching.is_cut(row) for row in rows if isinstance(row, RunEvent)) and not (events.full or events.json_):
         output.note(f"values that end in … have more than {watching.CUT} characters: --full shows all of them")
+
+
+@dataclass(frozen=True)
+class ValueOptions(Shell):
+    archive: ArchiveUrl = ""
+    bundle: BundleFile = ""
+    at: AtOption = ""
+    from_log: FromLog = False
+
+
+def print_values(
+    run: options.RunArgument,
+    name: Annotated[str, "NAME", "Only the value of this name."] = "",
+    *,
+    reads: ValueOptions,
+) -> None:
+    """Print the values that a run exposes, or the JSON of one of them. No planner is needed for them."""
+    recorded, *_ = recorded_run(run, reads.archive, reads, from_log=reads.from_log, bundle=reads.bundle)
+    values = reading.exposed_values(point(recorded, reads.at).state.values.items())
+    if name and name not in values:
+        raise NotFoundError(f"run {run} exposes no {name!r}", hint=f"it exposes {', '.join(values) or 'nothing'}")
+    lines = run_views.value_lines({name: values[name]} if name else values)
+    reads.print(values[name] if name else values, "\n".join(lines) or "it exposes nothing")
 
 
 def watch_run(

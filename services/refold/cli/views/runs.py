@@ -1,8 +1,10 @@
 """Printed runs, with steps, signals, budgets and families."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -23,6 +25,7 @@ from refold.core.approval.catalog import Halts
 from refold.core.events import DOUBT
 from refold.core.ids import AGENT_TOOL, asked_about, depth_of, parent_of
 from refold.core.run.account import in_usd
+from refold.core.run.intents import STATUS
 from refold.core.run.pausing import PARENT
 from refold.core.wire import canonical
 from refold.engine.runtime.clock import clock_ms
@@ -137,6 +140,8 @@ def _now_lines(run: RunInfo) -> list[str]:
         why = f": {escape(forked.reason, 200)}" if forked.reason else ""
         lines.append(f"  forked from {escape(forked.run_id)} at event {forked.seq} by {escape(forked.actor)}{why}")
     lines += [f"  says [italic]{escape(run.says)}[/]"] if run.says else []
+    shown = {name: value for name, value in run.values.items() if name != STATUS}
+    lines += [f"  {line}" for line in value_lines(shown, _VALUE)]
     lines += budget_lines(run)
     if run.paused:
         lines += pause_lines(run)
@@ -144,6 +149,12 @@ def _now_lines(run: RunInfo) -> list[str]:
         reason, blocked_by = map(escape, (run.suspended["reason"], run.suspended["blocked_by"]))
         lines.append(f"  [yellow]waits[/]: {reason} [dim]{blocked_by}[/]")
     return lines
+
+
+def value_lines(values: Mapping[str, Any], limit: int = 0) -> list[str]:
+    """Markup lines of exposed values as JSON, cut at `limit` characters."""
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+    return [f"{escape(name)} [dim]=[/] {escape(text, limit)}" for name, text in texts.items()]
 
 
 def _since(began_ms: int, at_ms: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from refold.client.reading.history import Run
 from refold.client.reading.model import Data, ReadModel, json_text, plain
-from refold.client.reading.run import RunRow, info_of, row_of
+from refold.client.reading.run import RunRow, exposed_values, info_of, row_of
 from refold.client.reading.steps import RunStep
 from refold.client.reading.words import with_ellipsis
 from refold.core.wire import canonical
@@ -83,6 +83,7 @@ def _summary(run: Run) -> Data:
     shown = {name: plain(getattr(info, name)) for name in COMPARED}
     shown["budget"] = plain(info.budget)
     shown["signals"] = [signal.signal_id for signal in info.signals]
+    shown["values"] = exposed_values(pair for pair in run.state.values.items() if pair[0])
     shown["paused"] = [plain(pause) for pause in info.pauses]
     return shown
 

@@ -17,6 +17,7 @@ from refold.core.errors import RunFailedError
 from refold.core.events import NO_REQUEST, Cause, Failure
 from refold.core.ids import log_key
 from refold.core.messages import Hold
+from refold.core.run.intents import STATUS
 from refold.core.run.pausing import blocked
 from refold.core.run.state import RunState
 
@@ -151,10 +152,10 @@ class ForkOf(ReadModel):
 class RunInfo(RunRow):
     """A run with all its details, now or at a point of its history.
 
-    `manifest`: digests of code and tools, and the policy. `hold`: the reason why the code is not run. `unheard`: failed
-    tasks that the agent did not await. `resolve`: commands that settle the calls in doubt or on hold. `models`:
-    requests to models without an answer, only at a point of the history. `waited_ms`: time from the request until a
-    planner accepted it.
+    `manifest`: digests of code and tools, and the policy. `values`: values exposed by the agent, by name. `hold`: the
+    reason why the code is not run. `unheard`: failed tasks that the agent did not await. `resolve`: commands that
+    settle the calls in doubt or on hold. `models`: requests to models without an answer, only at a point of the
+    history. `waited_ms`: time from the request until a planner accepted it.
     """
 
     result: Any
@@ -176,6 +177,7 @@ class RunInfo(RunRow):
     unheard: list[events.TaskFailed]
     signals: list[KeptSignalRow]
     signals_dropped: list[events.SignalDropped]
+    values: dict[str, Any]
     resolve: list[str]
     models: list[ModelTurn]
     forked: ForkOf | None = None
@@ -332,11 +334,17 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
         unheard=timeline.unheard,
         signals=signals,
         signals_dropped=timeline.dropped,
+        values=exposed_values(state.values.items()),
         resolve=[command for step in (*timeline.in_doubt, *timeline.in_status("held")) for command in step.ways_out],
         models=list(models),
         forked=_fork_source(timeline.forked),
         result_text=str(getattr(state.end, "result", "")),
     )
+
+
+def exposed_values(texts: Iterable[tuple[str, str]]) -> Data:
+    """Data of exposed values by name, sorted. **Shape** of `texts`: name and JSON, of the status "" and plain text."""
+    return {name or STATUS: json_text(text) if name else text for name, text in sorted(texts)}
 
 
 def _manifest(run: Run) -> dict[str, str]:

@@ -20,7 +20,7 @@ from refold.client.operations.runs import RunQuery
 from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run
-from refold.client.reading.run import RunEvent, entry_events
+from refold.client.reading.run import RunEvent, entry_events, exposed_values
 from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits
 from refold.console.projections.projector import HEADS
 from refold.console.projections.runs import ViewedRuns, entry_of, head_of, matching, runs_query
@@ -198,6 +198,12 @@ class ReadSide:
         where = matching(("run_id", "=", filters.run), ("actor", "=", filters.actor), ("at_ms", ">=", filters.since_ms))
         query = Query(tables.OPERATOR_ACTIONS, tuple(where), (), "at_ms", descending=True, limit=filters.limit)
         return [api.OperatorAction(**tables.OPERATOR_ACTIONS.named(row)) for row in view.query(query)]
+
+    def values(self, view: ViewReader, run: str) -> dict[str, Any]:
+        """Return the exposed values of a run. **Raises** as `run`."""
+        self.check(view, run)
+        rows = map(tables.RUN_VALUES.named, view.rows_of(tables.RUN_VALUES, run_id(run)))
+        return exposed_values((row["name"], row["value"]) for row in rows)
 
     def letters(self, view: ViewReader, filters: api.LetterFilter) -> list[Letter]:
         where = matching(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))

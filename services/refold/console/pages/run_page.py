@@ -22,7 +22,7 @@ from refold.client.reading.diff import run_diff
 from refold.client.reading.history import Run, at_seqs
 from refold.client.reading.member import AgentServed
 from refold.client.reading.model import json_text
-from refold.client.reading.run import event_at, events_of, first_request, info_of
+from refold.client.reading.run import event_at, events_of, exposed_values, first_request, info_of
 from refold.client.reading.steps import Ask, CallAttempt, RunStep
 from refold.client.reading.why import Why, entry_with, why
 from refold.client.values import texts_of
@@ -111,6 +111,7 @@ def run_pages(site: APIRouter) -> None:
             last=last,
             at=at,
             then=points[at].state,
+            exposed=exposed_values(points[at].state.values.items()),
             then_open=[step for step in points[at].timeline.steps if step.status in UNFINISHED][:6],
             link=partial(_page_link, run, chosen),
             opens=lambda name: [place for place in opened if place != name] if name in opened else [*opened, name],

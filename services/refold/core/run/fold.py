@@ -126,7 +126,7 @@ def _started(state: RunState, event: events.RunStarted, seq: int, at_ms: int) ->
 
 
 def _status_set(state: RunState, event: events.StatusSet, seq: int, at_ms: int) -> None:
-    state.says = event.text
+    state.expose(event.name, event.text)
 
 
 def _proposed(state: RunState, event: events.CallProposed, seq: int, at_ms: int) -> None:

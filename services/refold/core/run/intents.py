@@ -16,6 +16,12 @@ from refold.core.wire.blobs import stands_for
 LABEL_CHARS, STATUS_CHARS = 100, 300
 """Limits of a label and of a status, in characters; a longer one is cut."""
 
+STATUS = "status"
+"""Name under which readers find a run's status among its exposed values."""
+
+MOST_EXPOSED, EXPOSED_BYTES = 64, 65_536
+"""Limits of a run's exposed values: their number, and the bytes of their names and texts together."""
+
 
 class Intent:
     """Request of an agent. `waits`: code awaits an outcome. `numbered`: it is a step, which a replay must repeat."""
@@ -159,21 +165,6 @@ class Checkpoint(Intent):
 
     def recorded(self, step: int) -> events.Event:
         return events.CheckpointReached(step, self.name)
-
-
-@dataclass(slots=True, eq=False)
-class Say(Intent):
-    """Set the status text of the run. Only the last one of an entry is recorded."""
-
-    text: str
-
-    waits: ClassVar[bool] = False
-    texts: ClassVar[tuple[str, ...]] = ("text",)
-    numbered: ClassVar[bool] = False
-
-    @property
-    def words(self) -> str:
-        return "status"
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class RunState:
     pools: tuple[str, ...] = ()  # of its calls; only in rows of finished runs
     unseen: int = 0  # last events that wake the code without a reaction in the log, because it was held
     size_bytes: int = 0  # size of the history's texts
-    says: str = ""  # last status set by the agent
+    values: Map[str, str] = EMPTY  # last JSON exposed by the agent, by name; its status is the text without a name
     mail: Mailbox = NO_MAIL
     callbacks: Map[str, int] = EMPTY  # steps of all callbacks by digest of their tokens
     children: int = 0  # number of runs it has started
@@ -204,6 +204,18 @@ class RunState:
 
     def runs_by(self, version: str, *, seq: int) -> None:
         self.version, self.versions = version, (*self.versions, (seq, version))
+
+    @property
+    def says(self) -> str:
+        """Last status set by the agent."""
+        return self.values.get("", "")
+
+    def expose(self, name: str, text: str) -> None:
+        """Set an exposed value; an empty text removes it."""
+        if text:
+            self.values = self.values.set(name, text)
+        elif name in self.values:
+            self.values = self.values.delete(name)
 
     def annotate(self, note_id: str, note: str) -> None:
         self.notes = self.notes.set(note_id, note_digest(note))

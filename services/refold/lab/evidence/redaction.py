@@ -13,7 +13,7 @@ from refold.engine.ports.log import Record
 
 ARGS, RESULTS = "args", "results"
 RULES = (ARGS, RESULTS)
-_FIELDS = {**dict.fromkeys(("args", "asked", "edit", "input"), ARGS), **dict.fromkeys(("result", "data"), RESULTS)}
+_FIELDS = dict.fromkeys(("args", "asked", "edit", "input"), ARGS) | dict.fromkeys(("result", "data", "text"), RESULTS)
 """Rule that redacts each field of events."""
 _IN_TOKEN = {"edit": ARGS, "amend": ARGS, "answer": RESULTS}
 """Rule that redacts a decision's token, by verdict: other tokens contain only digests."""

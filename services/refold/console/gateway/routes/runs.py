@@ -101,6 +101,12 @@ def run_routes(site: APIRouter) -> None:
             shared.reading.check(view, run)
             return events_after(view, run_id(run), after_seq, limit)
 
+    @get("/api/runs/{run}/values", summary="List the exposed values of a run")
+    def list_values(shared: Site, run: str, after: AfterHeader = "") -> dict[str, Any]:
+        """Return the last values that the agent has exposed, by name. No worker is needed for them."""
+        with shared.view_of(run, after) as view:
+            return shared.reading.values(view, run)
+
     @get("/api/runs/{run}/family", summary="List the runs that a run has started")
     def list_family(shared: Site, run: str, after: AfterHeader = "") -> list[RunRow]:
         """Return the descendants of a run, each after the run that started it."""

@@ -26,11 +26,12 @@ class Shipped(Projection):
     """Projection of runs, steps, questions and sums. `prices` apply to usage without a bill."""
 
     name = "refold"
-    version = 3
+    version = 4
     entries = tables.ENTRIES
     runs = tables.RUNS
     run_labels = tables.RUN_LABELS
     run_sessions = tables.RUN_SESSIONS
+    run_values = tables.RUN_VALUES
     steps = tables.STEPS
     approvals = tables.APPROVALS
     votes = tables.VOTES
@@ -130,7 +131,6 @@ def _started(turn: Turn, event: events.RunStarted, seq: int) -> None:
 
 
 _SET: Mapping[type, tuple[int, Callable[[Any, Any], Any]]] = {
-    events.StatusSet: (RunAt.says, lambda event, before: cut(event.text)),
     events.RunMigrated: (RunAt.version, lambda event, before: event.version),
     events.RunPaused: (RunAt.paused, lambda event, before: before | _paused_by(event.role)),
     events.RunUnpaused: (RunAt.paused, lambda event, before: before & ~_paused_by(event.role)),
@@ -141,6 +141,13 @@ _SET: Mapping[type, tuple[int, Callable[[Any, Any], Any]]] = {
 def _set_column(turn: Turn, event: Any, seq: int) -> None:
     column, value = _SET[type(event)]
     turn.run[column] = value(event, turn.run[column])
+
+
+def _exposed(turn: Turn, event: events.StatusSet, seq: int) -> None:
+    key = (turn.entry.run_id, event.name)
+    turn.batch.write(tables.RUN_VALUES, key, [*key, event.text, seq, turn.entry.at_ms] if event.text else None)
+    if not event.name:
+        turn.run[RunAt.says] = cut(event.text)
 
 
 def _paused_by(role: str) -> int:
@@ -279,6 +286,7 @@ _EVENTS: dict[type, Apply] = {
     events.RunRequested: _requested,
     events.RunStarted: _started,
     **dict.fromkeys(_SET, _set_column),
+    events.StatusSet: _exposed,
     **dict.fromkeys(RUN_ENDS, _ended),
     events.RunRetried: _retried,
     events.RunForked: _forked,

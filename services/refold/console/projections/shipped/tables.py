@@ -61,6 +61,8 @@ RUN_SESSIONS = table(
     **_numbers("number requested_ms"),
 )
 
+RUN_VALUES = table("run_values", key(run_id=str, name=str), value=str, **_numbers("seq at_ms"))
+
 STEPS = table(
     "steps",
     key(run_id=str, step=int),

@@ -19,7 +19,7 @@ from refold.core.planning.matrix import backoff_ms, course
 from refold.core.planning.verdict import AppFacts, Rules
 from refold.core.run.account import NOTHING, Reserve, in_usd
 from refold.core.run.building import earlier
-from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Say, Sleep
+from refold.core.run.intents import Call, Checkpoint, GiveUp, Intent, Note, Patch, Sleep
 from refold.core.run.replay import Moment, Raised, Returned
 from refold.core.run.state import Settled
 from refold.core.wire import canonical
@@ -34,7 +34,7 @@ from refold.sdk.memory import MemoryAgent
 AT_ONCE = 16
 """Concurrent calls of such a run; sync tools take a thread each."""
 
-_KEPT_NOWHERE = Note, Checkpoint, Say, Patch
+_KEPT_NOWHERE = Note, Checkpoint, Patch
 
 _log = structlog.get_logger()
 _R = TypeVar("_R")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -25,7 +26,7 @@ from refold.core.run.account import COUNTED_MOST, Amount, Reserve, call_digest
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed
 from refold.core.run.handed import whole as whole_value
-from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, PublishEvent, Say, SendSignal, StartRun
+from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, PublishEvent, SendSignal, StartRun
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
@@ -120,7 +121,6 @@ class _Frontier:
     requested: set[int]
     closed: set[int]
     offers: Offers
-    progress: str
     denied: int = 0
     started: int = 0
     reservation: Reservation | None = None
@@ -325,7 +325,7 @@ class Agents:
         ahead = sum([isinstance(event, events.CallProposed) for event in fresh])
         closed: set[int] = set()
         seq, offers = state.head.seq + len(fresh), Offers(state, closed)
-        frontier = _Frontier(execution, turns, seq, ahead, set(), closed, offers, progress=state.says)
+        frontier = _Frontier(execution, turns, seq, ahead, set(), closed, offers)
         try:
             added = self._go_on(agent, state, frontier, now)
             self._live.store(state.run_id, execution, state.size_bytes + agent.parked_bytes + execution.handed)
@@ -408,9 +408,7 @@ class Agents:
                 added += offered
                 if outcome is not None:
                     frontier.settle(*outcome)
-        if frontier.progress != state.says:
-            added.append(events.StatusSet(frontier.progress))
-        return added + self._last_events(agent, state, frontier)
+        return added + newly_exposed(state, frontier.execution.exposed) + self._last_events(agent, state, frontier)
 
     def _last_events(self, agent: AgentDef, state: RunState, frontier: _Frontier) -> list[Event]:
         """Last events of an entry: the code's end, or waits without an offer."""
@@ -436,9 +434,6 @@ class Agents:
             frontier.ahead += 1
             if isinstance(fresh[-1], events.CallFailed):
                 return fresh
-        elif isinstance(intent, Say):
-            frontier.progress = intent.text
-            return []
         elif isinstance(intent, (StartRun, PublishEvent)):
             event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
             frontier.started += len(event.agents) if isinstance(event, events.EventPublished) else 1
@@ -538,7 +533,16 @@ def edited_by_operator(state: RunState, intent: Intent, step: int) -> tuple[Inte
     return replace(intent, args=in_context(args, intent.args)), intent.args
 
 
-# Events from intents: metered calls, started runs, waits for signals
+# Events from the code: exposed values, metered calls, started runs, waits for signals
+
+
+def newly_exposed(state: RunState, exposed: Mapping[str, str]) -> list[Event]:
+    """Events that make the values of a run those `exposed` by its code: changed ones, and removed ones last."""
+    # A retry or another version may not come to the place where the code exposed a value before.
+    if not (state.values or exposed):
+        return []
+    changed = [events.StatusSet(text, name) for name, text in exposed.items() if state.values.get(name, "") != text]
+    return [*changed, *(events.StatusSet("", name) for name in sorted({*state.values} - {*exposed}))]
 
 
 def delegated(
