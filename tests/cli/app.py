@@ -161,6 +161,27 @@ async def foreman(ctx: Context) -> int:
 
 
 @app.agent
+async def basket(ctx: Context) -> list[str]:
+    """Takes what it is asked to, and shows it, until it is closed."""
+    items: list[str] = []
+
+    @ctx.on("add")
+    async def add(item: str, count: int = 1) -> int:
+        if count < 1:
+            raise ValueError("nothing to add")
+        if item == "slow":
+            await ctx.call(fire, ctx.run_id)
+        else:
+            await ctx.call(mark, ctx.run_id, len(items))
+        items.extend([item] * count)
+        ctx.expose("items", items)
+        return len(items)
+
+    await ctx.wait_for("close")
+    return items
+
+
+@app.agent
 async def sleeper(ctx: Context) -> None:
     """Sleeps for an hour."""
     await asyncio.sleep(3600)

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rich.console import Console
 
 from refold.cli.views import runs
 from refold.client.letters import home_of
 from refold.client.operations.operation import OperationRow, many, one
-from refold.client.operations.run import answer_callback, answered, signal, signal_message, step_of
+from refold.client.operations.run import (
+    answer_callback,
+    answered,
+    signal,
+    signal_message,
+    step_of,
+    update,
+    update_result,
+)
 from refold.client.operations.runs import Runs
 from refold.client.reading.run import info_of
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, UsageError
+from refold.core.errors import (
+    ClosedError,
+    ConflictError,
+    MalformedError,
+    NotFoundError,
+    ReusedIdError,
+    TimedOutError,
+    UsageError,
+)
 from refold.core.events import (
     CallbackCompleted,
     CallbackCreated,
     Cause,
     Event,
+    Failure,
     MatchFailed,
     RunCompleted,
+    SignalAnswered,
     SignalDropped,
     SignalReceived,
     WaitEnded,
@@ -141,6 +161,54 @@ def test_an_answer_that_was_given_before_is_known_for_ever() -> None:
     assert same[0] == again[0] == "known"
     with pytest.raises(ConflictError):
         tell(done, (), answered(TOKEN, 8, actor="psp"))
+
+
+def ask(before: tuple[Event, ...], *fresh: Event) -> tuple[str, Any]:
+    """What an update of a run gives to which something has happened, when a planner answers so."""
+    chronicle = Chronicle()
+    chronicle.add("r", requested(), *([list(before)] if before else []), emit=False)
+    hand = Planner(chronicle)
+    hand.fresh = fresh
+    runs = Runs(chronicle.reader)
+    done = one(runs, hand, update(runs.get("r").state, GO), 0.3)
+    answer = update_result(done, GO)
+    return answer.outcome, answer.failure or answer.result
+
+
+TAKEN = (WaitStarted(1, "go"), CAME, WaitEnded(1, "s-1"))
+ANSWER = SignalAnswered(2, "s-1", '{"a":1}')
+
+
+def test_an_update_gives_the_answer_whenever_it_came() -> None:
+    failed = SignalAnswered(2, "s-1", "null", Failure("ValueError", "no"))
+
+    assert ask(TAKEN[:1], *TAKEN[1:], ANSWER) == ("accepted", {"a": 1})
+    assert ask((*TAKEN, ANSWER)) == ("known", {"a": 1})
+    assert ask((*TAKEN, ANSWER, RunCompleted("1"))) == ("known", {"a": 1})
+    assert ask(TAKEN, failed) == ("accepted", Failure("ValueError", "no"))
+
+
+def test_an_update_without_an_answer_is_waited_for_until_the_run_is_over() -> None:
+    for before in ((), TAKEN[:2], TAKEN):
+        with pytest.raises(TimedOutError):
+            ask(before)
+    with pytest.raises(ClosedError, match="is completed, and has not answered go s-1"):
+        ask(TAKEN, RunCompleted("1"))
+    with pytest.raises(ClosedError):
+        ask((*TAKEN, RunCompleted("1")))
+    with pytest.raises(ClosedError):
+        ask((RunCompleted("1"),))
+
+
+def test_an_answer_to_another_signal_of_this_id_is_no_answer() -> None:
+    other = SignalReceived("s-1", "go", "2", "ann"), WaitEnded(1, "s-1")
+
+    with pytest.raises(ReusedIdError):
+        ask((TAKEN[0], *other, ANSWER))
+    with pytest.raises(ReusedIdError):
+        ask((TAKEN[0], *other))
+    with pytest.raises(ConflictError, match="has no room"):
+        ask((), SignalDropped("s-1", "go", 300, "ann"))
 
 
 def test_a_token_that_the_run_has_not_made_is_not_found() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import json
 
-from refold.core.events import CallFailed, ChildStarted, Failure, NoteRecorded, RunFailed, RunRetried, SignalReceived
+from refold.core.events import (
+    CallFailed,
+    ChildStarted,
+    Failure,
+    NoteRecorded,
+    RunFailed,
+    RunRetried,
+    SignalAnswered,
+    SignalReceived,
+)
 from refold.core.planning import redrive
 from refold.core.planning.verdict import Refuse, Ruling
 from tests.core.histories import RULES, Log, call, operation, started
@@ -48,6 +57,19 @@ def test_a_signal_that_a_step_took_which_stays_is_taken_once() -> None:
     log.append(ruling)
     assert dict(log.live.mail.taken) == {"s-1": 2}
     assert not log.live.mail.kept
+
+
+def test_the_first_answer_to_a_signal_counts_though_its_step_was_left_and_the_code_answers_again() -> None:
+    log = waited()
+    log.append([SignalAnswered(4, "s-1", "1")])
+    ruling = retried(log, from_step=2)
+    assert isinstance(ruling, list)
+    log.append(ruling)
+    log.append([SignalAnswered(5, "s-1", "2"), SignalAnswered(6, "s-2", "null", FAILED)])
+
+    assert log.live.answer_to("s-1") == SignalAnswered(4, "s-1", "1")
+    assert log.live.answer_to("s-2") == SignalAnswered(6, "s-2", "null", FAILED)
+    assert log.live.answer_to("s-3") is None
 
 
 def test_an_open_callback_is_open_again() -> None:

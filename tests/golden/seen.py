@@ -197,6 +197,12 @@ def operating() -> Iterator[tuple[str, Case]]:
         *(("signal", "waiting-1", "other", "--id", "n-1", "--actor", "bob"), ("signal", "waiting-1")),
         *(("signal", "go", "--session", "s-2"), ("signal", "go", "--session", "s-2", "--yes", "--id", "x-2")),
         *(("signal", "sleeping-1", "go", "--id", "x-3"), ("signal", "waiting-1", "a name"), ("signal", "full-1", "go")),
+        *(("update", "exposed-1", "add", "--payload", '{"item": "pen"}', "--id", "u-1"), ("update", "done-1", "add")),
+        *(
+            ("update", "exposed-1", "add", "--payload", "7", "--id", "u-1"),
+            ("update", "exposed-1", "add", "--id", "u-2"),
+        ),
+        *(("update", "exposed-1", "odd", "--timeout", "0.2", "--id", "u-3"), ("update", "nobody", "add")),
         *(("start", "deploy", "--id", "new-1", "--timeout", "1"), ("start", "deploy", "--id", "done-1")),
         *(("start", "deploy", "--id", "fresh-1"), ("start", "deploy", "--id", "refused-1", "--timeout", "1")),
         *(("start", "deploy", "--id", "sleeping-1"), ("start", "deploy", "--id", "a b"), ("show", "nobody")),

@@ -239,6 +239,8 @@ def _status(state: RunState, line: RunStep) -> str:
         return _BY_OUTCOME[type(outcome)]
     if line.step in state.given_up:
         return "given_up"
+    if isinstance(answer := state.steps[line.step - 1], events.SignalAnswered) and answer.failure:
+        return "left" if line.status == "left" else "failed"
     return "left" if line.status == "left" else "noted"  # a retry removes the outcomes of these steps from the state
 
 

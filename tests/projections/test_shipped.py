@@ -169,3 +169,20 @@ def test_a_name_that_no_agent_can_expose_stops_no_view(name: str) -> None:
     viewed = Viewed.of(log_of(pairs), 1)
 
     assert {row["run_id"] for row in viewed.rows(tables.RUN_VALUES)} >= {"r-2"}
+
+
+def test_an_answer_is_a_step_with_the_id_of_its_signal() -> None:
+    first: list[events.Event] = [events.SignalReceived("u-1", "add", "1"), events.WaitEnded(1, "u-1")]
+    second: list[events.Event] = [events.SignalReceived("u-2", "add", "1"), events.WaitEnded(3, "u-2")]
+    refused = events.SignalAnswered(4, "u-2", "null", events.Failure("ValueError", "no"))
+    first += [events.SignalAnswered(2, "u-1", "7"), events.WaitStarted(3, "add")]
+    pairs = entries("r-1", [*begun(), events.WaitStarted(1, "add")], first, [*second, refused])
+
+    viewed = Viewed.of(log_of(pairs), 1)
+
+    assert differences(viewed) == []
+    rows = [row for row in viewed.rows(tables.STEPS) if row["kind"] == "answer"]
+    assert [(row["name"], row["status"], row["failure_code"]) for row in rows] == [
+        ("u-1", "noted", ""),
+        ("u-2", "failed", "ValueError"),
+    ]

@@ -104,6 +104,7 @@ NEEDED_PROGRAMS: Mapping[str, int] = dict.fromkeys(
                 *("RunCompleted", "RunFailed", "RunCancelled", "StepGivenUp", "SleepEnded", "WaitEnded", "WaitExpired"),
                 *("CallbackCompleted", "CallbackFailed", "ChildCompleted", "EventPublished", "CheckpointReached"),
                 *("AttemptFailed", "CallFailed", "LateResultRecorded", "SignalReceived", "StatusSet"),
+                "SignalAnswered",
             )
         ),
     ),

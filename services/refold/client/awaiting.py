@@ -213,6 +213,16 @@ class AsyncClient:
         message = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
         return await self._send_signal(message, operations.signal, timeout)
 
+    async def update(
+        self, run: str, name: str, data: object = None, *, id: str = "", timeout: timedelta | None = WAIT
+    ) -> Any:
+        """Sends a signal, and returns the agent's answer as JSON data; the same `id` gets the same answer. **Raises**
+        NotFoundError; UpdateFailed when the answer is a failure; ClosedError when the run ends without one."""
+        message = operations.signal_message(run_id(run), name, data, signal_id=id, actor=self._actor)
+        done = await self._operate(message.run_id, lambda current: operations.update(current.state, message), timeout)
+        (answer := operations.update_result(done, message)).check()
+        return answer.result
+
     async def complete(
         self, token: str, data: object = None, *, key: str = "", timeout: timedelta | None = WAIT
     ) -> SignalResult:

@@ -73,6 +73,7 @@ class Client:
     events = _blocking_iterator(AsyncClient.events)
     stream = _blocking_iterator(AsyncClient.stream)
     signal = _blocking_method(AsyncClient.signal)
+    update = _blocking_method(AsyncClient.update)
     complete = _blocking_method(AsyncClient.complete)
     fail = _blocking_method(AsyncClient.fail)
     cancel = _blocking_method(AsyncClient.cancel)

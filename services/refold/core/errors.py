@@ -64,6 +64,14 @@ class ReusedIdError(ConflictError):
     """The id of an input, or the key of an answer, was used for another one."""
 
 
+class ClosedError(ConflictError, code="closed"):
+    """The run or callback takes the input no more: it is over. An update has no answer, and gets none."""
+
+
+class UpdateFailed(RefoldError, code="update_failed"):  # noqa: N818
+    """The agent answered an update with a failure. Fields: `run_id`, `failure` (a code), `reason` (a text)."""
+
+
 class UnreachableError(RefoldError, code="unreachable"):
     """Kafka, Redis or a store does not answer."""
 

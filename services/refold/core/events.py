@@ -576,6 +576,17 @@ class SignalSent:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalAnswered:
+    """The agent answers a signal that a wait took, with a result (JSON) or a failure. The first answer counts: after a
+    retry the code may answer again."""
+
+    step: int
+    signal_id: str
+    result: str = "null"
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EventPublished:
     """The agent publishes an event. It starts one run of each agent that was registered for the event."""
 
@@ -778,7 +789,7 @@ _OfBudgets = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepea
 
 Terminal = RunCompleted | RunFailed | RunCancelled
 _OfSteps = _OfRuns | _OfEnds | Terminal | _OfPeople | _OfProgress | _OfSignals | _OfCallbacks | _OfFamilies
-Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked
+Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked | SignalAnswered
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The context: an agent's access to data and effects, equal again when its run is recovered."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 from uuid import UUID
 
 from refold.core.errors import ChildFailed, MalformedError, UsageError
-from refold.core.events import ChildCompleted
+from refold.core.events import ChildCompleted, Failure
 from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token, child_id, run_id
 from refold.core.planning.waiting import check_match, check_name
 from refold.core.run import intents
@@ -24,7 +25,8 @@ from refold.core.wire.canonical import utf8_bytes
 from refold.sdk import loop
 from refold.sdk.budget import checked_reserve
 from refold.sdk.determinism import watch
-from refold.sdk.json_codec import JsonCodec, json_of
+from refold.sdk.frames import failure_of
+from refold.sdk.json_codec import Arguments, JsonCodec, json_of
 from refold.sdk.retry import Retry, milliseconds
 from refold.sdk.tool import ToolDef
 
@@ -33,6 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_HISTORY = RunState(RunId(""))
 
 R = TypeVar("R")
+OnSignal = TypeVar("OnSignal", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 OnParentEnd = Literal["cancel", "abandon"]
 """Fate of a child when its parent is over, or gives it up."""
@@ -93,6 +96,7 @@ class Context:
         self._callbacks = 0
         self._recorded, self._steps, self._retried = history.patches, history.callbacks, history.retried
         self._patched: dict[str, bool] = {}
+        self._answered: set[str] = set()
 
     @overload
     def call(
@@ -282,6 +286,57 @@ class Context:
         except MalformedError as error:
             raise UsageError(f"ctx.signal({run!r}, ...): {error.message}", hint="pass the run's id") from None
         running.record(intents.SendSignal(target, check_name(name), json_of(data, f"data of signal {name!r}")))
+
+    def answer(self, signal: Signal, value: Any = None) -> None:
+        """Answer a signal, once: `ctx.answer(signal, 3)`; an exception as its value is a failure. No `await`.
+
+        The sender of an update waits for it. **Raises** UsageError for a second answer, or a `value` without JSON form.
+        """
+        if not isinstance(signal, Signal):
+            raise UsageError(f"ctx.answer({signal!r:.80}, ...)", hint="pass what ctx.wait_for returned")
+        failure = failure_of(value) if isinstance(value, BaseException) else None
+        result = "null" if failure else json_of(value, f"answer to signal {signal.id!r}")
+        self._answer(signal.id, result, failure)
+
+    def _answer(self, signal_id: str, result: str, failure: Failure | None) -> None:
+        running = loop.running("ctx.answer")
+        if signal_id in self._answered:
+            raise UsageError(f"signal {signal_id!r} was answered before", hint="the first answer counts")
+        self._answered.add(signal_id)
+        running.record(intents.AnswerSignal(signal_id, result, failure))
+
+    def on(self, name: str) -> Callable[[OnSignal], OnSignal]:
+        """Answer each signal of this name with a function: `@ctx.on("add")` above `async def add(item: str) -> int`.
+
+        The signal's data are its arguments by name. Its result, or its exception, is the answer. A task of the run
+        calls it for one signal after the other, until the agent returns. **Raises** UsageError for an invalid name or
+        function.
+        """
+        name, running = check_name(name), loop.running("ctx.on")
+
+        def serve(function: OnSignal) -> OnSignal:
+            if not inspect.iscoroutinefunction(function):
+                raise UsageError(f"ctx.on({name!r}) is above {function!r:.80}", hint="write `async def`")
+            arguments = Arguments(function, f"update {name}")
+            result = JsonCodec(arguments.hints.get("return", Any), f"result of update {name}")
+            running.create_task(self._serve(name, function, arguments, result), name=f"on {name}")
+            return function
+
+        return serve
+
+    async def _serve(self, name: str, function: OnSignal, arguments: Arguments, result: JsonCodec) -> None:
+        while True:
+            signal = await self.wait_for(name)
+            try:
+                data = {} if signal.data is None else signal.data
+                text = result.dump(await function(**arguments.load(canonical.dumps(data))))
+            except (Exception, asyncio.CancelledError) as error:
+                # What it waits for may have been cancelled, and not the handler.
+                if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) and task.cancelling():
+                    raise
+                self._answer(signal.id, "null", failure_of(error))
+            else:
+                self._answer(signal.id, text, None)
 
     def note(self, kind: str, data: Any = None) -> None:
         """Record a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.

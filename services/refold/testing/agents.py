@@ -157,6 +157,18 @@ class AgentRun(RunRead):
         check_name(name)
         return self._send(RunSignal(self.state.run_id, own_id, "signal", canonical.dumps(data), actor, name=name))
 
+    def update(self, name: str, data: Any = None, *, actor: str = "somebody", signal_id: str = "") -> Any:
+        """Send the run an update, as `refold run update` does, and return the answer, a Failure if it is one.
+
+        **Raises** UsageError if there is none so far: `answers` has it later.
+        """
+        own_id = signal_id or f"update-{next(self._numbers)}"
+        self.signal(name, data, actor=actor, signal_id=own_id)
+        if own_id not in self.answers:
+            hint = "finish or settle what it waits for; `answers` has the answer then"
+            raise UsageError(f"update {own_id} has no answer so far", hint=hint)
+        return self.answers[own_id]
+
     def answer(self, token: str, data: Any = None, *, failure: str = "", actor: str = "somebody") -> "AgentRun":
         """Resolve a callback, or with a `failure` fail it, as `refold run callback` does."""
         text = canonical.dumps(data)

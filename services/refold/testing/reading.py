@@ -7,7 +7,14 @@ from itertools import count
 from typing import Any, Literal
 
 from refold.client.reading.words import with_ellipsis
-from refold.core.events import CallDispatched, CallProposed, CheckpointReached, Event, Failure, NoteRecorded
+from refold.core.events import (
+    CallDispatched,
+    CallProposed,
+    CheckpointReached,
+    Event,
+    Failure,
+    NoteRecorded,
+)
 from refold.core.run import chain
 from refold.core.run.intents import STATUS
 from refold.core.run.state import RunState, Status
@@ -86,6 +93,12 @@ class RunRead:
         """Values exposed by `ctx.expose`, and `status`, by name."""
         texts = sorted(self.state.values.items())
         return {name or STATUS: canonical.parse(text) if name else text for name, text in texts}
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """Results of answered signals by id, in order; a Failure for an answer that is one."""
+        answered = map(self.state.answer_to, sorted(self.state.answers, key=self.state.answers.__getitem__))
+        return {each.signal_id: each.failure or canonical.parse(each.result) for each in answered if each}
 
     @property
     def doubts(self) -> list[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold.core.events import SignalReceived, StatusSet, WaitEnded
+from refold.core.events import SignalAnswered, SignalReceived, StatusSet, WaitEnded
 from refold.core.planning import waiting
+from refold.core.run.intents import AnswerSignal
 from refold.core.run.mailbox import Mailbox
-from tests.sim.bugs.planting import Bug
+from refold.sdk.context import Context
+from tests.sim.bugs.planting import Bug, wrapped
 
 _take, _take_signal = Mailbox.take, waiting.take_signal
 
@@ -38,7 +40,30 @@ def _as_last_time() -> Any:
     return shown
 
 
+def _answers_again(answer: Any) -> Any:
+    """A signal has two answers."""
+
+    def answered(self: Context, *given: Any) -> None:
+        answer(self, *given)
+        self._answered.clear()
+        answer(self, *given)
+
+    return answered
+
+
+def _answers_nobody(self: Context, *_: Any) -> None:
+    """The code has answered, and the log has nothing of it."""
+
+
+def _answers_another(self: AnswerSignal, step: int) -> SignalAnswered:
+    """The answer is recorded for another signal."""
+    return SignalAnswered(step, "s-0", self.result, self.failure)
+
+
 DEAF: dict[str, Bug] = {
+    "answered-twice": Bug((), (wrapped("Context._answer", _answers_again),), programs=200),
+    "answer-lost": Bug((), (("Context._answer", _answers_nobody),), programs=200),
+    "answer-to-another-signal": Bug((), (("AnswerSignal.recorded", _answers_another),), programs=200),
     "value-of-an-entry-that-lost": Bug((), (("agents.newly_exposed", _as_last_time()),), programs=400),
     "signal-taken-twice": Bug(("signal-before-the-run",), (("Mailbox.take", _taken_and_kept),)),
     "equal-waits-share-an-answer": Bug(

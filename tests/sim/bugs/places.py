@@ -81,6 +81,8 @@ PLACES: dict[str, str] = {
     "fold._TRANSITIONS": "refold.core.run.fold:_TRANSITIONS",
     "fold.called": "refold.core.run.fold:called",
     "LogFold._is_copy": "refold.core.run.log:LogFold._is_copy",
+    "Context._answer": "refold.sdk.context:Context._answer",
+    "AnswerSignal.recorded": "refold.core.run.intents:AnswerSignal.recorded",
     "agents.newly_exposed": "refold.engine.planner.agents.agent_host:newly_exposed",
     "mailbox.signal_bytes": "refold.core.run.mailbox:signal_bytes",
     "Mailbox.take": "refold.core.run.mailbox:Mailbox.take",

@@ -66,6 +66,11 @@ RULES: dict[str, tuple[str, ...]] = {
         "stray-decided-where-it-fell",
     ),
     "Input for a run that is not known yet waits.": ("early-signal-buried",),
+    "A signal that code answers has one answer, which its sender finds.": (
+        "answered-twice",
+        "answer-lost",
+        "answer-to-another-signal",
+    ),
     "Readers get the last value that code exposed in an entry that counts.": ("value-of-an-entry-that-lost",),
     "Cancel is legal from pending, running, suspended.": ("cancel-ignored",),
     "Of a run of somebody else operators alone say anything.": ("anybody-cancels",),

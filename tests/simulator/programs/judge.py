@@ -136,6 +136,8 @@ class _Judge:
 
     def _asked(self, kind: str, event: Datum) -> None:
         key = _ASKED[kind](event)
+        if key[:2] in [other[:2] for other in self._life.steps.values() if key[0] == "reply"]:
+            self._object("answered twice", f"answers signal {key[1]} once, and step {event['step']} is another answer")
         self._life.steps[event["step"]] = key
         if not self._book.number(event["step"], key, late=self._again is not None):
             asked = [ask.key for ask in self._book.asked]
@@ -209,6 +211,9 @@ class _Judge:
                 self._object("end", f"fails with {code}, and the log has {kind} {event}")
         elif kind != "RunCompleted" or json.loads(event["result"]) != end.result():
             self._object("end", f"gives {json.dumps(end.result())}, and the log has {kind} {event}")
+        for ask in self._book.asked:
+            if ask.key[0] == "reply" and not ask.left:
+                self._object("missing", f"answers signal {ask.key[1]} at its end, and the log has no answer")
         if not self.wrong:
             self._exposed("at its end")
 
@@ -250,6 +255,7 @@ _ASKED: dict[str, Callable[[Datum], Key]] = {
     "ChildStarted": _child,
     "NoteRecorded": lambda event: ("note", event["kind"], json.loads(event["data"])),
     "CheckpointReached": lambda event: ("checkpoint", event["name"]),
+    "SignalAnswered": lambda event: ("reply", event["signal_id"], json.loads(event["result"])),
     "EventPublished": lambda event: ("publish", event["name"], json.loads(event["data"])),
 }
 _OUTCOMES = (

@@ -54,6 +54,8 @@ async def _sleep(ctx: Any, node: dict[str, Any]) -> Any:
 async def _wait(ctx: Any, node: dict[str, Any]) -> Any:
     unknown_runs = timedelta(milliseconds=node["ms"])
     signal = await ctx.wait_for(node["name"], match=node["match"], timeout=unknown_runs)
+    if node.get("answers"):
+        ctx.answer(signal, node["n"])
     return [signal.id, signal.data]
 
 

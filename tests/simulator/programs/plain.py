@@ -193,6 +193,9 @@ class PlainContext:
     def callback(self, name: str, *, schema: Any, timeout: Any) -> asyncio.Future[Any]:
         return self._loop.ask("answer", name, self._until_ms(timeout))
 
+    def answer(self, signal: Any, value: Any) -> None:
+        self._say("reply", signal.id, value)
+
     def note(self, kind: str, data: Any) -> None:
         self._say("note", kind, data)
 

@@ -27,7 +27,7 @@ _CAME = {"approve": "did_not_happen", "answer": "happened", "reject": "give_up"}
 _ANCHOR_KEY = re.compile(rb"anchor/0000000000/[0-9a-f]{32}\Z")
 _LOG_KEY = re.compile(rb"(.+)/(\d{10})/([0-9a-f]{32})\Z")
 _TELLS = {"RunSuspended": "suspended", "RunResumed": "running"}
-_ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed", "PatchTaken", "RunMigrated")
+_ASIDE = ("NoteRecorded", "CheckpointReached", "StatusSet", "TaskFailed", "PatchTaken", "RunMigrated", "SignalAnswered")
 
 _TRIES = {"push_or_hold": 2, "pay_or_hold": 1}
 """The attempts of calls that wait for an operator then."""

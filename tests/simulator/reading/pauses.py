@@ -11,6 +11,7 @@ OF_PAUSES = frozenset({"RunPaused", "RunUnpaused"})
 GOES_OUT = frozenset(
     {
         *("RunStarted", "CallProposed", "CallDispatched", "NoteRecorded", "CheckpointReached", "StepGivenUp"),
+        "SignalAnswered",
         *("SleepStarted", "SleepEnded", "WaitStarted", "WaitExpired", "CallbackCreated"),
         *("ChildStarted", "EventPublished", "RunCompleted", "RunResumed"),
     }

@@ -23,6 +23,9 @@ _RUN = CommandGroup(
         "signal": Verb(
             "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
         ),
+        "update": Verb(
+            "steering:update_run", "Send an update, and print the run's answer.", "r-7 add --payload '{\"item\": 7}'"
+        ),
         "callback": Verb(
             "steering:answer_callback",
             "Complete or fail a callback by its token.",
@@ -42,7 +45,7 @@ _RUN = CommandGroup(
     },
     panels={
         "Start and look": "start show list watch events value diff",
-        "Steer": "signal callback pause resume cancel annotate",
+        "Steer": "signal update callback pause resume cancel annotate",
         "Repair": "retry resolve migrate repair erase",
     },
 )

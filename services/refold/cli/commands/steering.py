@@ -1,5 +1,6 @@
 """`refold run`: operations on runs."""
 
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -153,19 +154,25 @@ PayloadOption = Annotated[str, "JSON|@FILE|-", "The data to send."]
 
 
 @dataclass(frozen=True)
-class SignalOptions(Operator):
-    """Options of `refold run signal`: the payload, the id of the signal, and a filter of many runs."""
+class UpdateOptions(Operator):
+    """Options of `refold run update`: the payload and the id of the signal."""
 
     payload: PayloadOption = "null"
     id_: Annotated[str, "Id of the signal; a resend with the same id is ignored.  \\[default: a new one]"] = ""
-    session: options.SessionOption = ""
-    label: options.LabelOption = None
-    yes: Annotated[bool, "Signal all selected runs. Without it, list them."] = False
 
     def message(self, run: str, name: str) -> RunSignal:
         """Signal `name` for a run, with the payload of the options; with an empty `run` a draft for many."""
         data = json_value(self.payload, "--payload")
         return operations.signal_message(run and ids.run_id(run), name, data, signal_id=self.id_, actor=self.who)
+
+
+@dataclass(frozen=True)
+class SignalOptions(UpdateOptions):
+    """Options of `refold run signal`: those of an update, and a filter of many runs."""
+
+    session: options.SessionOption = ""
+    label: options.LabelOption = None
+    yes: Annotated[bool, "Signal all selected runs. Without it, list them."] = False
 
     def signal_all(self, name: str) -> None:
         which = RunQuery(session=self.session, labels=labels_of(self.label))
@@ -213,6 +220,24 @@ def signal_run(
     again = " before" if answer.what == "known" else ""
     text = f"signal [bold]{output.escape(message.signal_id)}[/] was{again} {text};"
     _print_result(caller, answer, step, message.signal_id, text)
+
+
+def update_run(
+    run: options.RunArgument,
+    name: Annotated[str, "Name of the update, as in `@ctx.on(NAME)`."],
+    *,
+    caller: UpdateOptions,
+) -> None:
+    """Send an update to a run and print the agent's answer. The same --id gets the same answer.
+
+    Exit codes: 1 the answer is a failure, 4 the run is over without an answer, 6 no answer within the timeout.
+    """
+    message = caller.message(run, name)
+    done = caller.perform(operations.update(caller.runs.get(run).state, message))
+    answer = operations.update_result(done, message)
+    result = output.escape(json.dumps(answer.result, ensure_ascii=False))
+    failed = answer.failure and f"[red]{output.escape(answer.failure.code)}: {output.escape(answer.failure.message)}[/]"
+    caller.print(answer, failed or result, ok=not failed)
 
 
 def _has_signal(outcome: Outcome) -> bool:

@@ -194,7 +194,8 @@ def _step_line(step: RunStep, began_ms: int) -> str:
     to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
     args = f"  {escape(args, _VALUE)}" if (args := _arguments(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
-    headline = f"  {mark} {step.step:>2} {escape(tool_name(step.name))}{to}{effect}"
+    name = f"answer to {step.name}" if step.kind == "answer" else tool_name(step.name)
+    headline = f"  {mark} {step.step:>2} {escape(name)}{to}{effect}"
     status = f"{styled(step.status)}{_HOW.get(step.how, '')}"
     return f"{headline}  {status} [dim]{_since(began_ms, step.started_ms)}{elapsed}[/]{args}{result}"
 

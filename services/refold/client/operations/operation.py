@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from refold.client.operations.runs import Runs, is_over
 from refold.client.reading.history import JudgedRecord, Run
 from refold.client.reading.outcome import CommandResult
-from refold.core.errors import ConflictError, RefoldError, UsageError
+from refold.core.errors import ClosedError, ConflictError, RefoldError, UsageError
 from refold.core.events import Cause, Event
 from refold.core.ids import RunId, home
 from refold.core.messages import ApprovalVote, DeadLetter, RunOperation, RunRequest, RunSignal
@@ -161,7 +161,7 @@ def refusals(letters: Iterable[Record | None]) -> dict[Cause, RefoldError]:
             continue
         hint = f"`refold deadletter show {record.partition}/{record.offset}` has the whole input"
         error: RefoldError = UsageError(f"the input was refused: {letter.reason}", hint=hint)
-        if letter.code == "conflict":
-            error = ConflictError(letter.reason, hint=hint)
+        if letter.code in ("conflict", "closed"):
+            error = (ClosedError if letter.code == "closed" else ConflictError)(letter.reason, hint=hint)
         errors[Cause(letter.topic, letter.partition, letter.offset)] = error
     return errors

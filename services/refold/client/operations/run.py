@@ -8,13 +8,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from refold.client.operations.operation import Followed, OperationRow
+from refold.client.operations.operation import Followed, OperationRow, Performed
 from refold.client.reading.history import Run
+from refold.client.reading.model import json_text
+from refold.client.reading.outcome import UpdateResult
 from refold.core import events
 from refold.core.approval.requester import signed
 from refold.core.approval.signature import SigningKey
 from refold.core.confusables import is_same
-from refold.core.errors import ConflictError, MalformedError, NotFoundError, ReusedIdError
+from refold.core.errors import ClosedError, ConflictError, MalformedError, NotFoundError, ReusedIdError
 from refold.core.ids import (
     EntryId,
     RunId,
@@ -321,6 +323,39 @@ def signal(state: RunState, message: RunSignal) -> OperationRow:
         return once.judge(look)
 
     return OperationRow(message, judge)
+
+
+def update(state: RunState, message: RunSignal) -> OperationRow:
+    """Build the sending of an update, whose outcome is the agent's answer. **Raises** ClosedError if the run is over
+    without one, and as `signal`."""
+    number = message.signal_id
+
+    def refuse_an_end(state: RunState) -> None:
+        if state.over and not state.answer_to(number):
+            reason = f"run {state.run_id} is {state.status}, and has not answered {message.name} {number}"
+            raise ClosedError(reason, hint=_result_hint(state))
+
+    refuse_an_end(state)
+    sent = signal(state, message)
+
+    def judge(look: Followed) -> str | None:
+        if look.run.state.answer_to(number) and _has_signal(message, look.run.state):
+            return _accepted(look) or "known"
+        if look.over:
+            refuse_an_end(look.run.state)
+        sent.judge(look)  # raises if the signal is refused
+        return None
+
+    return OperationRow(message, judge)
+
+
+def update_result(done: Performed, message: RunSignal) -> UpdateResult:
+    """Answer to a performed update."""
+    state = done.run.state
+    answer = state.answer_to(message.signal_id)
+    assert answer is not None, "an update that is performed has its answer"
+    about = {**dict(done.result), "step": step_of(state, message), "said": message.signal_id}
+    return UpdateResult(**about, result=json_text(answer.result), failure=answer.failure)
 
 
 def answered(token: str, data: object = None, *, failure: str = "", key: str = "", actor: str) -> RunSignal:

@@ -63,12 +63,17 @@ class RunFilter(ListFilter):
     cursor: str = Field("", max_length=2_000, description="of the page before, for the same query")
 
 
-class SignalBody(ApiBody):
+class UpdateBody(ApiBody):
+    """Data of a signal that a run waits for, now or later."""
+
+    data: Any = Field(None, examples=[{"parcel": 7}])
+    id: str = Field("", description="twice with one id is one signal")
+
+
+class SignalBody(UpdateBody):
     """A signal that a run waits for, now or later."""
 
     name: str = Field(examples=["shipped"])
-    data: Any = Field(None, examples=[{"parcel": 7}])
-    id: str = Field("", description="twice with one id is one signal")
 
 
 class NoteBody(ApiBody):

@@ -8,7 +8,7 @@ from refold.core import events
 from refold.core.events import DOUBT, Failure
 from refold.core.run.state import StepPhase
 
-StepKind = Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal"]
+StepKind = Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal", "answer"]
 StepStatus = Literal[
     "proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting",
     "completed", "failed", "expired", "noted", "given_up", "left",
@@ -31,6 +31,7 @@ STEP_KINDS: Mapping[type, tuple[StepKind, Callable[[Any], str]]] = {
     events.NoteRecorded: ("note", attrgetter("kind")),
     events.CheckpointReached: ("checkpoint", attrgetter("name")),
     events.SignalSent: ("signal", attrgetter("name")),
+    events.SignalAnswered: ("answer", attrgetter("signal_id")),
     events.EventPublished: ("event", attrgetter("name")),
     events.SleepStarted: ("sleep", lambda event: "sleep"),
     events.WaitStarted: ("wait", attrgetter("name")),
@@ -55,6 +56,10 @@ def _given_up(event: events.StepGivenUp, status: StepStatus) -> StepChange:
     return StepChange("doubt", "doubt") if status == "doubt" else StepChange("given_up")
 
 
+def _signal_answered(event: events.SignalAnswered, status: StepStatus) -> StepChange:
+    return StepChange("failed" if event.failure else "noted", fails=True, failure=event.failure)
+
+
 def _child_over(event: events.ChildCompleted, status: StepStatus) -> StepChange:
     return StepChange("completed" if event.status == "completed" else "failed", fails=True, failure=event.failure)
 
@@ -74,6 +79,7 @@ def _decided(event: events.ApprovalDecided, status: StepStatus) -> StepChange:
 
 STEP_CHANGES: Mapping[type, StepChange | Callable[[Any, StepStatus], StepChange]] = {
     **dict.fromkeys(STEP_KINDS, StepChange("noted")),
+    events.SignalAnswered: _signal_answered,
     events.SleepStarted: StepChange("sleeping", "sleep"),
     events.WaitStarted: StepChange("waiting", "wait"),
     events.CallbackCreated: StepChange("waiting", "callback"),

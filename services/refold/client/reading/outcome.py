@@ -5,7 +5,8 @@ from typing import Any
 from pydantic import Field
 
 from refold.client.reading.model import ReadModel
-from refold.core.events import Cause, RunPaused
+from refold.core.errors import UpdateFailed
+from refold.core.events import Cause, Failure, RunPaused
 
 
 class Started(ReadModel):
@@ -32,6 +33,19 @@ class SignalResult(CommandResult):
 
     step: int
     said: str = ""
+
+
+class UpdateResult(SignalResult):
+    """The agent's answer to an update: its result, or its failure."""
+
+    result: Any
+    failure: Failure | None
+
+    def check(self) -> None:
+        """**Raises** UpdateFailed if the answer is a failure."""
+        if self.failure is not None:
+            fields = {"run_id": self.run_id, "failure": self.failure.code, "reason": self.failure.message}
+            raise UpdateFailed(f"run {self.run_id} refused {self.said}", hint=self.failure.message, **fields)
 
 
 class PauseResult(CommandResult):

@@ -61,8 +61,8 @@ class RunStep(ReadModel):
     """A step of a run: a request of its agent, and the outcome. `args` and `result` are JSON texts, empty for none.
 
     `label`: display name. `args`: of a wait its match, of a callback the schema of its result. `key`: idempotency key
-    of a call, or of a callback's answer by `actor`. `runs`: runs that the step starts or signals. `how`, `began_ms` and
-    `took_ms`: see `CallCompleted`. `waits`: no executor serves the pool of the call.
+    of a call, or of a callback's answer by `actor`; id of an answered signal. `runs`: runs that the step starts or
+    signals. `how`, `began_ms` and `took_ms`: see `CallCompleted`. `waits`: no executor serves the pool of the call.
     """
 
     step: int
@@ -276,6 +276,10 @@ _REQUESTED: Mapping[type, Callable[[Any, RunId, int], dict[str, Any]]] = {
         **{name: getattr(event, name) for name in ("effect", "args", "key", "rule", "label", "pool")},
     },
     events.SignalSent: lambda event, run, seq: {"result": event.data, "runs": [event.run_id]},
+    events.SignalAnswered: lambda event, run, seq: {
+        "key": event.signal_id,
+        **({"failure": event.failure} if event.failure else {"result": event.result}),
+    },
     events.NoteRecorded: lambda event, run, seq: {"result": event.data},
     events.CheckpointReached: lambda event, run, seq: {},
     events.SleepStarted: lambda event, run, seq: {"until_ms": event.until_ms},

@@ -31,7 +31,7 @@ DECIDED = {
     "answer": "answered in its place",
     "expire": "decided in time",
 }
-RECORDED = ("note", "event", "signal")
+RECORDED = ("note", "event", "signal", "answer")
 """Kinds of steps whose request is their result."""
 _WORDS = re.compile(r"\w+|\W")
 

@@ -42,7 +42,10 @@ EVENT_BYTES = 64
 _TEXT_FIELDS: dict[str, tuple[type[events.Event], ...]] = {
     "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted),
     "data": (events.NoteRecorded, events.SignalReceived, events.EventPublished, events.SignalSent),
-    "result": (events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),
+    "result": (
+        *(events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),
+        events.SignalAnswered,
+    ),
     "edit": (events.RunRetried, events.RunForked),
     "text": (events.StatusSet,),
     "args": (events.CallProposed,),

@@ -280,6 +280,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     events.ChildStarted: lambda step: f"run {step.agent}({_brief(step.input)})",
     events.EventPublished: lambda step: f"publish {step.name}",
     events.SignalSent: lambda step: f"signal {step.name} to {step.run_id}",
+    events.SignalAnswered: lambda step: f"answer to signal {step.signal_id}",
     events.CheckpointReached: lambda step: f"checkpoint {step.name}",
     events.WaitStarted: lambda step: f"wait for {step.name}{f' where {step.match}' if step.match else ''}",
     events.CallbackCreated: lambda step: f"callback {step.name}",
@@ -337,6 +338,28 @@ class SendSignal(Intent):
 
     def recorded(self, step: int) -> events.SignalSent:
         return events.SignalSent(step, self.run, self.name, self.data)
+
+
+@dataclass(slots=True, eq=False)
+class AnswerSignal(Intent):
+    """Answer a signal that the code has taken. `result` is canonical JSON."""
+
+    signal_id: str
+    result: str
+    failure: events.Failure | None
+
+    waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("signal_id", "result")
+
+    def agrees(self, recorded: Step) -> bool:
+        if not isinstance(recorded, events.SignalAnswered):
+            return False
+        # The text of a failure may contain an address or a line of the code.
+        codes = [failure and failure.code for failure in (self.failure, recorded.failure)]
+        return (recorded.signal_id, recorded.result, codes[1]) == (self.signal_id, self.result, codes[0])
+
+    def recorded(self, step: int) -> events.SignalAnswered:
+        return events.SignalAnswered(step, self.signal_id, self.result, self.failure)
 
 
 @dataclass(slots=True, eq=False)

@@ -64,7 +64,8 @@ StepPhase = Literal[
     "proposed", "approval", "dispatched", "backoff", "doubt", "held", "sleep", "wait", "callback", "child"
 ]
 _Awaited = events.CallProposed | events.SleepStarted | events.WaitStarted | events.CallbackCreated | events.ChildStarted
-Step = _Awaited | events.NoteRecorded | events.CheckpointReached | events.EventPublished | events.SignalSent
+_Recorded = events.NoteRecorded | events.CheckpointReached | events.EventPublished
+Step = _Awaited | _Recorded | events.SignalSent | events.SignalAnswered
 _Answers = events.CallCompleted | events.CallbackCompleted | events.ChildCompleted | events.SignalReceived
 Settled = _Answers | events.CallFailed | events.CallbackFailed | events.SleepEnded | events.WaitExpired
 """Outcomes of a step; for a wait, the signal that it took."""
@@ -187,6 +188,7 @@ class RunState:
     size_bytes: int = 0  # size of the history's texts
     values: Map[str, str] = EMPTY  # last JSON exposed by the agent, by name; its status is the text without a name
     mail: Mailbox = NO_MAIL
+    answers: Map[str, int] = EMPTY  # steps of the first answers by id of the signal
     callbacks: Map[str, int] = EMPTY  # steps of all callbacks by digest of their tokens
     children: int = 0  # number of runs it has started
     patches: Map[str, int] = EMPTY  # changes in its code at which it took the new branch, with the seq
@@ -377,6 +379,16 @@ class RunState:
             return False
         redriven = (*(at for at, of in self.retried.superseded.items() if of == step), self.retried.redriven[step])
         return edit.seq > min(at for at in redriven if at > seq)
+
+    def answer(self, event: events.SignalAnswered, seq: int) -> None:
+        step = self.number(event, seq)
+        if event.signal_id not in self.answers:  # its sender may have read an answer that a retry has left behind
+            self.answers = self.answers.set(event.signal_id, step)
+
+    def answer_to(self, signal_id: str) -> events.SignalAnswered | None:
+        """First answer to a signal, if any."""
+        answer = self.steps[self.answers[signal_id] - 1] if signal_id in self.answers else None
+        return answer if isinstance(answer, events.SignalAnswered) else None
 
     def open_calls(self) -> list[int]:
         return [step for step in sorted(self.open) if self.is_call(step)]

@@ -75,4 +75,5 @@ TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], None]] = {
     events.CallbackCreated: _callback_created,
     events.CallbackCompleted: _answered,
     events.CallbackFailed: _answered,
+    events.SignalAnswered: lambda state, event, seq, at_ms: state.answer(event, seq),
 }

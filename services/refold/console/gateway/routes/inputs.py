@@ -16,7 +16,7 @@ from refold.client.operations.run import By, Changes, Done, Settlement, settle_c
 from refold.client.reading import api
 from refold.client.reading.approval import Question
 from refold.client.reading.history import Run
-from refold.client.reading.outcome import CommandResult, Started, Voted
+from refold.client.reading.outcome import CommandResult, Started, UpdateResult, Voted
 from refold.console.gateway.listing import doubt_page
 from refold.console.gateway.roles import DOUBT_ROLES
 from refold.console.gateway.site import DEFAULT_WAIT_S, LONGEST_WAIT_S, AfterHeader, Gateway, Key, Site, WaitOption
@@ -30,7 +30,7 @@ from refold.core.topics import RUN_LOG
 from refold.core.wire import canonical
 from refold.engine.stores import blob_store
 
-NO_REASON, NO_CHANGES, NO_HEAD = api.WithReason(), api.RetryBody(), api.RepairBody()
+NO_REASON, NO_CHANGES, NO_HEAD, NO_DATA = api.WithReason(), api.RetryBody(), api.RepairBody(), api.UpdateBody()
 MOST_WAIT = timedelta(seconds=LONGEST_WAIT_S)
 WORDS = {
     "cancel": "End the run and its descendants as soon as possible. 409 if the run has ended otherwise.",
@@ -102,6 +102,18 @@ def input_routes(site: APIRouter) -> None:
         name, actor = run_id(run), sender.shared.actor
         message = operations.signal_message(name, body.name, body.data, signal_id=_input_id(body.id, key), actor=actor)
         return sender.on_run(name, lambda history: operations.signal(history.state, message))
+
+    @post("/api/runs/{run}/updates/{name}", summary="Update a run")
+    def update_run(
+        sender: Sends, run: str, name: str, body: api.UpdateBody = NO_DATA, key: Key = ""
+    ) -> UpdateResult | api.InputSent:
+        """Send a signal and return the agent's answer. `Idempotency-Key` is its id if the body has none: repeated with
+        it, as after 202, the request gets the same answer. 409 `closed` if the run is over without an answer.
+        """
+        actor, own_id = sender.shared.actor, _input_id(body.id, key)
+        message = operations.signal_message(run_id(run), name, body.data, signal_id=own_id, actor=actor)
+        done = sender.perform(operations.update(sender.shared.writing.get(message.run_id).state, message))
+        return done if isinstance(done, api.InputSent) else operations.update_result(done, message)
 
     @post("/api/callbacks/{token}", summary="Answer a callback")
     def answer_callback(sender: Sends, token: str, body: api.AnswerCallback, key: Key = "") -> InputAnswer:

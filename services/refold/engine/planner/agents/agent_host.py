@@ -26,7 +26,7 @@ from refold.core.run.account import COUNTED_MOST, Amount, Reserve, call_digest
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed
 from refold.core.run.handed import whole as whole_value
-from refold.core.run.intents import LABEL_CHARS, Call, GiveUp, Intent, PublishEvent, SendSignal, StartRun
+from refold.core.run.intents import LABEL_CHARS, AnswerSignal, Call, GiveUp, Intent, PublishEvent, SendSignal, StartRun
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
@@ -441,6 +441,8 @@ class Agents:
         else:
             if isinstance(intent, SendSignal):
                 check_bytes(intent.data, self._budget.payload_bytes, f"the data of signal {intent.name} has")
+            elif isinstance(intent, AnswerSignal):
+                check_bytes(intent.result, self._budget.payload_bytes, f"the answer to {intent.signal_id} has")
             fresh = [intent.recorded(step)]
             if isinstance(started := fresh[0], events.WaitStarted):
                 frontier.offers.begin(started)
