@@ -30,6 +30,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
     RunMigrated,
+    SignalAnswered,
     SignalSent,
     SleepStarted,
     StatusSet,
@@ -351,6 +352,7 @@ def random_reaction(log: Log, rng: random.Random) -> None:
         log.append([rng.choice([RunMigrated(rng.choice(["1", "2"]), "op"), WaitsPostponed(rng.choice([0, step]))])])
     elif draw < 0.8:
         asides: list[Event] = [NoteRecorded(step, "thought", '"hm"'), CheckpointReached(step, "half")]
+        asides += [SignalAnswered(step, f"s-{step % 3}", str(step)), StatusSet(str(step), rng.choice(["", "n", "m"]))]
         asides += [StatusSet(f"at {step}"), TaskFailed("Task-1", Failure("ValueError", "no"))]
         asides += [BudgetReached(RUN, "calls", 9, 10, "warn"), CallRepeated(1, 4), RunAnnotated(f"n-{step}", "look")]
         log.append([rng.choice(asides)])

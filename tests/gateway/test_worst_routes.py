@@ -35,8 +35,10 @@ from refold.core.events import (
     RunCompleted,
     RunRequested,
     RunStarted,
+    StatusSet,
 )
 from refold.core.messages import DeadLetter
+from refold.core.run.intents import EXPOSED_BYTES, MOST_EXPOSED
 from refold.core.topics import DEAD_LETTER
 from refold.core.wire import codec
 from refold.engine.ports.tables import ViewDatabase
@@ -50,7 +52,7 @@ from tests.waiting import under_load
 MB = 1_000_000
 CALLS, CHILDREN, RUNS, LETTERS = 1_000, 500, 600, 600
 MOST_S, MOST_BYTES = 1.5, 8 * MB
-LONG, HEAVY, PARENT, ASKS = "long", "heavy", "parent", "asks"
+LONG, HEAVY, PARENT, ASKS, SHOWS = "long", "heavy", "parent", "asks", "shows"
 NAME = "x" * 500
 WIDE = json.dumps([0] * (MB // 3))
 DEEP = "[" * 60 + ",".join(["[]"] * 100_000) + "]" * 60
@@ -99,6 +101,12 @@ def of_megabytes(run: str) -> list[Pair]:
     )
 
 
+def of_values(run: str) -> list[Pair]:
+    """A run that exposes more and larger values than an agent can."""
+    sizes = [MB if n % 4 else EXPOSED_BYTES - 2 for n in range(2 * MOST_EXPOSED)]
+    return entries(run, begun(), *([StatusSet(f'"{"x" * size}"', f"v{n:04}")] for n, size in enumerate(sizes)))
+
+
 def family(run: str, children: int) -> Iterator[list[Pair]]:
     """A run with many below it."""
     started = [[ChildStarted(step, "shop", "{}")] for step in range(1, children + 1)]
@@ -124,7 +132,7 @@ def world(views: ViewDatabase) -> Bench:
         )
         for n in range(RUNS)
     )
-    for pairs in (of_calls(LONG, CALLS), of_megabytes(HEAVY), *family(PARENT, CHILDREN), *many):
+    for pairs in (of_calls(LONG, CALLS), of_megabytes(HEAVY), of_values(SHOWS), *family(PARENT, CHILDREN), *many):
         for key, value in pairs:
             site.log.write(key, value)
     for n in range(LETTERS):
@@ -176,7 +184,7 @@ WORST: dict[str, list[Worst]] = {
     "fork_page": [get(f"/runs/{run}/fork") for run in (LONG, HEAVY, PARENT)],
     "fork_form": [form(f"/runs/{HEAVY}/fork", at="5", input=WIDE), Worst(f"/runs/{LONG}/fork", FIELDS, headers=FORM)],
     "run_page": [
-        *(get(f"/runs/{run}") for run in (LONG, HEAVY, PARENT)),
+        *(get(f"/runs/{run}") for run in (LONG, HEAVY, PARENT, SHOWS)),
         get(f"/runs/{LONG}", {"show": "events", "seq": [*range(1, 101)]}),
         get(f"/runs/{LONG}", {"at": 1, "with": 2 * CALLS}),
         get(f"/runs/{HEAVY}", {"show": "conversation", "seq": [*range(1, 13)]}, most_s=4.0),
@@ -209,12 +217,13 @@ WORST: dict[str, list[Worst]] = {
     "static_file": [get("/static/refold.js"), get(f"/static/{'%2E%2E%2F' * 300}")],
     # Runs
     "list_runs": [get("/api/runs", FILTER), get("/api/runs", {"cursor": CURSOR}), Worst("/api/runs", headers=AFTER)],
-    "show_run": [get(f"/api/runs/{run}") for run in (LONG, HEAVY, PARENT)],
+    "show_run": [get(f"/api/runs/{run}") for run in (LONG, HEAVY, PARENT, SHOWS)],
     "diff_run": [get(f"/api/runs/{LONG}/diff/1/{2 * CALLS - 2}"), get(f"/api/runs/{HEAVY}/diff/1/12")],
     "audit_run": [get(f"/api/runs/{run}/audit") for run in (LONG, HEAVY)],
     "list_steps": [get(f"/api/runs/{run}/steps") for run in (LONG, HEAVY)],
     "show_messages": [get(f"/api/runs/{HEAVY}/steps/2/messages")],
     "list_events": [get(f"/api/runs/{run}/events", {"limit": 500}) for run in (LONG, HEAVY)],
+    "list_values": [get(f"/api/runs/{run}/values") for run in (LONG, SHOWS)],
     "list_family": [get(f"/api/runs/{PARENT}/family")],
     "read_blob": [get(f"/api/blobs/{'0' * 64}", {"run": HEAVY}), get(f"/api/blobs/{NAME}")],
     "show_why": [get(f"/api/runs/{LONG}/why/{2 * CALLS - 3}"), get(f"/api/runs/{HEAVY}/why/12")],
@@ -236,6 +245,10 @@ WORST: dict[str, list[Worst]] = {
         sent("/api/runs?wait=0", b"{" + b",".join(b'"a":1' for _ in range(MB // 4)) + b"}"),
     ],
     "send_signal": [sent(f"/api/runs/{LONG}/signals?wait=0", {"name": NAME, "data": DATA})],
+    "update_run": [
+        sent(f"/api/runs/{LONG}/updates/add?wait=0", {"data": DATA}),
+        sent(f"/api/runs/{LONG}/updates/{NAME}?wait=0", {"data": 1}),
+    ],
     "answer_callback": [sent("/api/callbacks/cb_run-1_x", {"data": DATA}), sent(f"/api/callbacks/{NAME}", {"data": 1})],
     "cancel_run": [sent(f"/api/runs/{LONG}/cancel?wait=0", {"reason": "x" * MB})],
     "pause_run": [sent(f"/api/runs/{LONG}/pause?wait=0", {"reason": "x" * MB})],

@@ -17,7 +17,7 @@ from refold.core.errors import RunFailedError
 from refold.core.events import NO_REQUEST, Cause, Failure
 from refold.core.ids import log_key
 from refold.core.messages import Hold
-from refold.core.run.intents import STATUS
+from refold.core.run.intents import EXPOSED_BYTES, MOST_EXPOSED, STATUS
 from refold.core.run.pausing import blocked
 from refold.core.run.state import RunState
 
@@ -344,7 +344,9 @@ def info_of(run: Run, models: Sequence[ModelTurn] = ()) -> RunInfo:
 
 def exposed_values(texts: Iterable[tuple[str, str]]) -> Data:
     """Data of exposed values by name, sorted. **Shape** of `texts`: name and JSON, of the status "" and plain text."""
-    return {name or STATUS: json_text(text) if name else text for name, text in sorted(texts)}
+    # A forged log may have more and larger ones than an agent can expose.
+    shown = [(name, text) for name, text in sorted(texts) if len(text) <= EXPOSED_BYTES][: MOST_EXPOSED + 1]
+    return {name or STATUS: json_text(text) if name else text for name, text in shown}
 
 
 def _manifest(run: Run) -> dict[str, str]:

@@ -31,6 +31,7 @@ from refold.console.projections.shipped.projection import Shipped
 from refold.core import errors
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
+from refold.core.run.intents import MOST_EXPOSED
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.ports.log import Place
@@ -202,7 +203,8 @@ class ReadSide:
     def values(self, view: ViewReader, run: str) -> dict[str, Any]:
         """Return the exposed values of a run. **Raises** as `run`."""
         self.check(view, run)
-        rows = map(tables.RUN_VALUES.named, view.rows_of(tables.RUN_VALUES, run_id(run)))
+        query = Query(tables.RUN_VALUES, (Where("run_id", "=", run),), limit=MOST_EXPOSED + 1)
+        rows = map(tables.RUN_VALUES.named, view.query(query))
         return exposed_values((row["name"], row["value"]) for row in rows)
 
     def letters(self, view: ViewReader, filters: api.LetterFilter) -> list[Letter]:
