@@ -26,9 +26,12 @@ from refold.core.events import (
     RunFailed,
     RunRequested,
     RunStarted,
+    SignalAnswered,
     SignalReceived,
     SignalSent,
     StatusSet,
+    WaitEnded,
+    WaitStarted,
 )
 from refold.core.ids import RunId, hold_key, home
 from refold.core.messages import Hold
@@ -550,6 +553,21 @@ def test_a_held_run_shows_all_of_the_reason_and_the_way_out(bench: Bench, kind: 
     assert "refold run retry held" in words
     assert 'File "shop.py", line 3, in order' in words
     assert f'class="pill {kind}">{kind}<' in bench.http.get("/runs/held").text
+
+
+def test_an_answer_is_a_step_of_the_timeline_with_its_value(bench: Bench) -> None:
+    taken: list[Event] = [WaitStarted(1, "add"), SignalReceived("u-1", "add", "1"), WaitEnded(1, "u-1")]
+    refused = SignalAnswered(3, "u-2", "null", Failure("ValueError", "<b>sold out"))
+    for key, value in entries("asked", begun(), [*taken, SignalAnswered(2, "u-1", '{"left":41}'), refused]):
+        bench.log.write(key, value)
+    bench.catch_up()
+
+    html = bench.http.get("/runs/asked?seq=7").text
+
+    assert html.count("u-1") > 1
+    assert "&#34;left&#34;: 41" in bench.http.get("/runs/asked?seq=6").text
+    assert "&lt;b&gt;sold out" in html
+    assert "<b>sold out" not in html
 
 
 def test_exposed_values_are_shown_as_they_are_and_as_they_were(bench: Bench) -> None:
