@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from refold.client.awaiting import State
@@ -84,6 +84,7 @@ async def _sending(shared: Site, response: Response, wait: WaitOption = DEFAULT_
 
 
 Sends = Annotated[Sending, Depends(_sending)]
+SignalName = Annotated[str, Path(description="name of the signal")]
 
 
 def input_routes(site: APIRouter) -> None:
@@ -105,7 +106,7 @@ def input_routes(site: APIRouter) -> None:
 
     @post("/api/runs/{run}/updates/{name}", summary="Update a run")
     def update_run(
-        sender: Sends, run: str, name: str, body: api.UpdateBody = NO_DATA, key: Key = ""
+        sender: Sends, run: str, name: SignalName, body: api.UpdateBody = NO_DATA, key: Key = ""
     ) -> UpdateResult | api.InputSent:
         """Send a signal and return the agent's answer. `Idempotency-Key` is its id if the body has none: repeated with
         it, as after 202, the request gets the same answer. 409 `closed` if the run is over without an answer.
