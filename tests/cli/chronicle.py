@@ -29,6 +29,7 @@ from refold.core.run.fold import evolve
 from refold.core.run.pausing import status_change
 from refold.core.run.snapshot import over_key
 from refold.core.run.state import RunState
+from refold.core.topics import RUN_REQUESTED
 from refold.core.wire import codec
 from refold.core.wire.headers import TAKEN_BACK
 from refold.engine.ports.log import Outgoing
@@ -113,7 +114,8 @@ class Chronicle:
             for command in commands(after, entry, offset) if emit else []:
                 message = codec.encode(command.message) if command.message else None
                 back = [(TAKEN_BACK, b"%d" % command.attempt)] if command.attempt else []
-                self.write(command.topic, run, key=command.key.encode(), value=message, headers=back)
+                place = command.key if command.topic == RUN_REQUESTED else run  # as it is forwarded
+                self.write(command.topic, place, key=command.key.encode(), value=message, headers=back)
             if emit and after.over:
                 self.keep(after)
 

@@ -30,6 +30,7 @@ from refold.core.events import (
     RunCompleted,
     RunFailed,
     RunMigrated,
+    RunSubmitted,
     SignalAnswered,
     SignalSent,
     SleepStarted,
@@ -344,6 +345,7 @@ def random_reaction(log: Log, rng: random.Random) -> None:
         others = [
             EventPublished(step, "paid", "{}", ["worker"] * rng.randint(0, 2)),
             SignalSent(step, "r-2", "go", "{}"),
+            RunSubmitted(step, "r-3", "worker", "{}"),
         ]
         log.append([rng.choice([started, *others])])
     elif draw < 0.72:

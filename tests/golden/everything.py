@@ -312,7 +312,10 @@ def _waits(log: Platform) -> None:
         log.go("waited-1", [events.CallbackCreated(step, name, callback_digest(token))])
     log.go("waited-1", [events.CallbackCompleted(3, "7", "k-1", "psp")])
     log.go("waited-1", [events.CallbackFailed(4, Failure("failed", "declined"), "k-2", "psp")])
-    log.go("waited-1", [events.SignalSent(5, "waiting-1", "go", '{"n":1}'), events.RunCompleted("null")])
+    log.go("waited-1", [events.SignalSent(5, "waiting-1", "go", '{"n":1}'), SUBMITTED, events.RunCompleted("null")])
+
+
+SUBMITTED = events.RunSubmitted(6, "late-1", "late", '{"day":3}')
 
 
 def _people(log: Platform) -> None:

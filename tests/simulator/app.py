@@ -311,6 +311,16 @@ async def leaving(ctx: Context, tool: str) -> Any:
     return await ctx.call("push", 1)
 
 
+@simulated.agent
+async def submitter(ctx: Context, tool: str) -> Any:
+    """Starts two runs of their own, of which one has its home elsewhere, before and after it acts."""
+    ctx.submit("one", {"tool": tool}, id=f"{ctx.run_id}-a")
+    done = await ctx.call("push", 1)
+    ctx.submit("one", {"tool": tool}, id=f"{ctx.run_id}-b")
+    ctx.submit("one", {"tool": tool}, id=f"{ctx.run_id}-a")
+    return done
+
+
 @simulated.agent(budget=Budget(usd="0.45"))
 async def shopper(ctx: Context, times: int) -> list[Any]:
     """Buys, one after the other, within a budget."""

@@ -165,7 +165,7 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
         elif (run.request[0], json.loads(run.request[1])) not in wanted:
             yield f"lost: run {name} is not what was asked for"
     roots = {name for name, run in world.witness.history.runs.items() if "." not in name and not run.fork}
-    for name in roots - asked.keys():
+    for name in roots - asked.keys() - families.submitted(world).keys():
         yield f"invented: nobody asked for run {name}"
 
 

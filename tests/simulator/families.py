@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from refold.core.topics import RUN_REQUESTED
 from tests.simulator.reading.children import LoggedChild
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.world.world import World
@@ -18,8 +19,36 @@ def objections(world: World, *, at_rest: bool) -> Iterator[str]:
     for run in runs.values():
         if "." in run.id and (why := _invented(world, run)):
             yield f"invented: run {run.id} {why}"
+        for name, request in run.children.submitted.items() if at_rest else ():
+            yield from _submitted(world, run, name, request)
         for rest, child in run.children.known.items() if at_rest else ():
             yield from _kept(run, child, f"{run.id}.{rest}", runs.get(f"{run.id}.{rest}"), calm=not world.struck)
+
+
+def submitted(world: World) -> dict[str, tuple[str, str]]:
+    """What runs have submitted, by id: also those whose entries the log has lost since."""
+    found: dict[str, tuple[str, str]] = {}
+    for history in (world.witness.history, world.witness.unaware):
+        for run in history.runs.values():
+            found |= run.children.submitted
+    return found
+
+
+def awaited(world: World) -> set[str]:
+    """Runs that others have submitted and that begin, unless their topic has lost the request (docs/limits.md)."""
+    if world.counts[f"truncated: {RUN_REQUESTED}"]:
+        return set()
+    runs = world.witness.history.runs
+    return {name for run in runs.values() if not run.fork for name in run.children.submitted}
+
+
+def _submitted(world: World, run: LoggedRun, name: str, request: tuple[str, str]) -> Iterator[str]:
+    found = world.witness.history.runs.get(name)
+    if found is None:
+        if name in awaited(world):
+            yield f"lost: run {run.id} has submitted {name}, which never was"
+    elif (found.request, found.requester) != (request, run.requester):
+        yield f"invented: run {name} is {found.request} of {found.requester}, and {run.id} has submitted {request}"
 
 
 def may_cancel(world: World, run: LoggedRun, actor: str) -> bool:

@@ -587,6 +587,16 @@ class SignalAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSubmitted:
+    """The agent starts a run with an id and a home of its own, by a request in the name of its requester."""
+
+    step: int
+    run_id: str
+    agent: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventPublished:
     """The agent publishes an event. It starts one run of each agent that was registered for the event."""
 
@@ -789,7 +799,7 @@ _OfBudgets = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepea
 
 Terminal = RunCompleted | RunFailed | RunCancelled
 _OfSteps = _OfRuns | _OfEnds | Terminal | _OfPeople | _OfProgress | _OfSignals | _OfCallbacks | _OfFamilies
-Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked | SignalAnswered
+Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked | SignalAnswered | RunSubmitted
 
 
 @dataclass(frozen=True, slots=True)

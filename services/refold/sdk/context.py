@@ -280,11 +280,7 @@ class Context:
         reply: a signal that no run takes becomes a dead letter. **Raises** UsageError for an invalid id or name, or
         `data` without a JSON form.
         """
-        running = loop.running("ctx.signal")
-        try:
-            target = run_id(run)
-        except MalformedError as error:
-            raise UsageError(f"ctx.signal({run!r}, ...): {error.message}", hint="pass the run's id") from None
+        running, target = loop.running("ctx.signal"), _checked_id(run, "ctx.signal")
         running.record(intents.SendSignal(target, check_name(name), json_of(data, f"data of signal {name!r}")))
 
     def answer(self, signal: Signal, value: Any = None) -> None:
@@ -337,6 +333,20 @@ class Context:
                 self._answer(signal.id, "null", failure_of(error))
             else:
                 self._answer(signal.id, text, None)
+
+    def submit(self, agent: Callable[..., Any] | str, given: Any = None, *, id: str) -> None:  # noqa: A002
+        """Start a run of its own, as `refold run start` does: `ctx.submit(report, {"day": 3}, id="day-3")`. No `await`.
+
+        It starts once, in the name of this run's requester and with its labels and sessions, but with its agent's
+        budget, in any partition. This run gets no reply, and its end, pause or erasure does not reach it. An id that
+        another run has makes the request a dead letter. **Raises** UsageError for an invalid id, an unknown agent or an
+        input that does not fit.
+        """
+        running, target = loop.running("ctx.submit"), _checked_id(id, "ctx.submit")
+        if "." in target:
+            raise UsageError(f"ctx.submit(..., id={id!r})", hint="a dot is for child runs: use `-` or `:`")
+        callee = self.find_agent(agent)
+        running.record(intents.SubmitRun(target, callee.name, callee.input_json(given), callee.means))
 
     def note(self, kind: str, data: Any = None) -> None:
         """Record a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.
@@ -425,6 +435,13 @@ def current() -> Context | None:
     running = asyncio._get_running_loop()
     context = running.context if isinstance(running, loop.Loop) else None
     return context if isinstance(context, Context) else None
+
+
+def _checked_id(run: str, feature: str) -> RunId:
+    try:
+        return run_id(run)
+    except (MalformedError, TypeError) as error:
+        raise UsageError(f"{feature} of run {run!r}: {error}", hint="pass the run's id") from None
 
 
 def started(run_id: str, agent: Callee, payload: Any, on_parent_end: OnParentEnd, *, typed: bool) -> intents.StartRun:

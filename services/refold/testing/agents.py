@@ -53,8 +53,8 @@ class AgentRun(RunRead):
     `decisions` are people's, by tool; the default is `approve`. `policy` is the content of a policy file. `agents` are
     scripts of child agents, by name: a result, an exception, or a function of their input; agents without a script run
     too, and are `children`. `code` makes the history in place of the agent: another version, or removed code. `name` is
-    the run's id, `sent` are signals to unknown runs. `boundary` is the place of a kill. **Raises** UsageError for an
-    input that does not fit.
+    the run's id, `sent` are signals to unknown runs, `submitted` are requests of other runs, which do not run here.
+    `boundary` is the place of a kill. **Raises** UsageError for an input that does not fit.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class AgentRun(RunRead):
         self.events: list[Event] = []
         self.records: list[tuple[bytes, bytes]] = []
         self.sent: list[RunSignal] = []
+        self.submitted: list[RunRequest] = []
         self._panel = Panel(app, policy)
         self._family = Relatives(agents or {})
         rules = Rules(app=app.facts(), authority=self._panel.authority)
@@ -228,7 +229,7 @@ class AgentRun(RunRead):
         child = copy.copy(self)
         child.state, child.agent, child._end = RunState(start.request.run_id), start.request.agent, None
         child.events, child.records, child._orders = [], [], {}
-        vars(child).update(sent=[])
+        vars(child).update(sent=[], submitted=[])
         self._family.runs[child.state.run_id] = child
         child._take(replace(start, seed=SEED))
 
@@ -269,6 +270,8 @@ class AgentRun(RunRead):
                 self._orders[command.message.step] = command.message
             elif isinstance(command.message, RunSignal):
                 signals.append(command.message)
+            elif isinstance(command.message, RunRequest):
+                self.submitted.append(command.message)
         self._check_with_fresh_code()
         self._family.deliver(self, entry)
         for message in signals:

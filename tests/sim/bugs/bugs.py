@@ -52,6 +52,7 @@ from tests.sim.bugs.ruthless import RUTHLESS
 from tests.sim.bugs.shortsighted import SHORTSIGHTED
 from tests.sim.bugs.spendthrift import SPENDTHRIFT
 from tests.sim.bugs.trusting import TRUSTING
+from tests.sim.bugs.unheeding import UNHEEDING
 from tests.sim.bugs.unruly import UNRULY
 from tests.sim.bugs.untidy import UNTIDY
 from tests.sim.bugs.wakeful import WAKEFUL
@@ -294,6 +295,7 @@ BUGS: dict[str, Bug] = {
     **FORKED,
     **RESTLESS,
     **SPENDTHRIFT,
+    **UNHEEDING,
     **UNRULY,
     **UNTIDY,
     **FAITHLESS,

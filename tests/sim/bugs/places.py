@@ -48,6 +48,8 @@ PLACES: dict[str, str] = {
     "SnapshotWriter.rejoin": "refold.engine.planner.snapshot:SnapshotWriter.rejoin",
     "SnapshotWriter.round": "refold.engine.planner.snapshot:SnapshotWriter.round",
     "ChainedAttempt._over": "refold.engine.executor.chained:ChainedAttempt._over",
+    "commands._BY_EVENT": "refold.core.planning.commands:_BY_EVENT",
+    "outbox._ENDS": "refold.engine.planner.log.outbox:_ENDS",
     "commands.request": "refold.core.planning.commands:request",
     "decide._due": "refold.core.planning.decide:_timer_due",
     "decide._result": "refold.core.planning.decide:_report",

@@ -80,6 +80,10 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "The status of a run follows from what its events say.": ("waiting-untold", "waking-untold"),
     "Whoever waits for a run hears of its end.": ("outcome-untold",),
+    "A run that another submits begins, in the name of whoever asked for that one.": (
+        "submitted-asked-for-once",
+        "submitted-in-no-name",
+    ),
     "A request topic is also the table of what is open: what is settled is closed.": ("calls-never-closed",),
     # The ledger and the outbox
     "A lease that ends later than any lease lasts is none: the clock has been set right.": ("future-lease-believed",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-OF_CHILDREN = frozenset({"ChildStarted", "ChildCompleted", "EventPublished"})
+OF_CHILDREN = frozenset({"ChildStarted", "ChildCompleted", "EventPublished", "RunSubmitted"})
 """The events that this reads."""
 
 
@@ -25,15 +25,18 @@ class LoggedChild:
 
 @dataclass(slots=True)
 class LoggedChildren:
-    """The runs that one has started, by the rest of their ids."""
+    """The runs that one has started, by the rest of their ids; `submitted` are runs of their own, by id."""
 
     known: dict[str, LoggedChild] = field(default_factory=dict)
+    submitted: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def follow(self, name: str, event: dict[str, Any]) -> list[str]:
         """Takes the next event of the run; what is wrong with it."""
         step = str(event["step"])
         if name == "ChildStarted":
             self.known[step] = LoggedChild((event["agent"], event["input"]), event["outlives"])
+        elif name == "RunSubmitted":
+            self.submitted.setdefault(event["run_id"], (event["agent"], event["input"]))
         elif name == "EventPublished":
             for number, agent in enumerate(event["agents"], start=1):
                 self.known[f"{step}_{number}"] = LoggedChild((agent, event["data"]), True, heard=False)

@@ -21,6 +21,8 @@ FAMILIES = {
         _family("siblings", "siblings"),
         _family("child-given-up", "impatient", "slow", "slow"),
         _family("child-left", "leaving", "slow", "slow"),
+        _family("submitted", "submitter"),
+        _family("submitted-shared", "submitter", planners=2, sharing=True),
         _family("large", "reader"),
         _family("large-shared", "reader", planners=2, sharing=True),
         _family("children-wait-for-room", "siblings", active=1),

@@ -184,6 +184,7 @@ _MARKS = {
 }
 
 
+_NAMES_RUN = {"signal": "to", "submit": "as"}
 _HOW = {"stored": " [yellow](from the ledger)[/]", "probed": " [yellow](probed)[/]", "late": " [yellow](late)[/]"}
 
 
@@ -191,7 +192,7 @@ def _step_line(step: RunStep, began_ms: int) -> str:
     mark = styled(step.status).replace(step.status, _MARKS.get(step.status, "…"))
     elapsed = f" took {duration(step.ended_ms - step.started_ms)}" if step.ended_ms and step.status != "noted" else ""
     effect = f" [dim]({escape(step.effect)})  {escape(step.call_id)}[/]" if step.call_id else ""
-    to = f" to {escape(step.runs[0])}" if step.kind == "signal" else ""
+    to = f" {_NAMES_RUN[step.kind]} {escape(step.runs[0])}" if step.kind in _NAMES_RUN else ""
     args = f"  {escape(args, _VALUE)}" if (args := _arguments(step)) else ""
     result = f" -> {escape(step.result, _VALUE)}" if step.result else ""
     name = f"answer to {step.name}" if step.kind == "answer" else tool_name(step.name)

@@ -8,7 +8,9 @@ from refold.core import events
 from refold.core.events import DOUBT, Failure
 from refold.core.run.state import StepPhase
 
-StepKind = Literal["call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal", "answer"]
+StepKind = Literal[
+    "call", "note", "sleep", "checkpoint", "wait", "callback", "run", "event", "signal", "answer", "submit"
+]
 StepStatus = Literal[
     "proposed", "approval", "running", "backoff", "doubt", "held", "sleeping", "waiting",
     "completed", "failed", "expired", "noted", "given_up", "left",
@@ -32,6 +34,7 @@ STEP_KINDS: Mapping[type, tuple[StepKind, Callable[[Any], str]]] = {
     events.CheckpointReached: ("checkpoint", attrgetter("name")),
     events.SignalSent: ("signal", attrgetter("name")),
     events.SignalAnswered: ("answer", attrgetter("signal_id")),
+    events.RunSubmitted: ("submit", attrgetter("agent")),
     events.EventPublished: ("event", attrgetter("name")),
     events.SleepStarted: ("sleep", lambda event: "sleep"),
     events.WaitStarted: ("wait", attrgetter("name")),

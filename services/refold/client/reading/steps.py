@@ -280,6 +280,7 @@ _REQUESTED: Mapping[type, Callable[[Any, RunId, int], dict[str, Any]]] = {
         "key": event.signal_id,
         **({"failure": event.failure} if event.failure else {"result": event.result}),
     },
+    events.RunSubmitted: lambda event, run, seq: {"args": event.input, "runs": [event.run_id]},
     events.NoteRecorded: lambda event, run, seq: {"result": event.data},
     events.CheckpointReached: lambda event, run, seq: {},
     events.SleepStarted: lambda event, run, seq: {"until_ms": event.until_ms},

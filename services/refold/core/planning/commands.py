@@ -8,10 +8,10 @@ from typing import Any
 from refold.core import events
 from refold.core.events import NO_REQUEST
 from refold.core.ids import RunId, approval_id, attempt_trace, signal_id
-from refold.core.messages import ApprovalRequest, RunOutcome, RunSignal, ToolRequest
+from refold.core.messages import ApprovalRequest, RunOutcome, RunRequest, RunSignal, ToolRequest
 from refold.core.planning import asking
 from refold.core.run.state import END_STATUSES, RunState
-from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_SIGNALLED, tool_requested
+from refold.core.topics import APPROVAL_REQUESTED, RUN_COMPLETED, RUN_REQUESTED, RUN_SIGNALLED, tool_requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Command:
 
     topic: str
     key: str
-    message: ToolRequest | ApprovalRequest | RunOutcome | RunSignal | None
+    message: ToolRequest | ApprovalRequest | RunOutcome | RunRequest | RunSignal | None
     call_key: str = ""
     attempt: int = 0
 
@@ -80,6 +80,14 @@ def _send_signal(state: RunState, event: events.SignalSent, last_seq: int) -> _C
     return [Command(RUN_SIGNALLED, f"{target}/{name}", signal)], []
 
 
+def _submit_run(state: RunState, event: events.RunSubmitted, last_seq: int) -> _Commands:
+    order, run = state.request or NO_REQUEST, RunId(event.run_id)
+    # Without the token, which is of another request: a copy of it in this topic could be anybody's. So the requester is
+    # a claim, and policies that exclude the requester want one more vote.
+    request = RunRequest(run, event.agent, event.input, order.requester, labels=order.labels, sessions=order.sessions)
+    return [Command(RUN_REQUESTED, run, request)], []
+
+
 def close(state: RunState, step: int, *, at: int = 0) -> Command:
     """Tombstone of a settled call. `at` is its event, if the call has later ones."""
     call = state.call(step)
@@ -134,6 +142,7 @@ def _withdraw_given_up(state: RunState, event: events.StepGivenUp, last_seq: int
 
 _BY_EVENT: dict[type, Callable[[RunState, Any, int], _Commands]] = {
     events.SignalSent: _send_signal,
+    events.RunSubmitted: _submit_run,
     events.ApprovalEscalated: _ask_others,
     events.StepGivenUp: _withdraw_given_up,
     **dict.fromkeys(END_STATUSES, _close_run),

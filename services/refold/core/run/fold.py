@@ -40,7 +40,7 @@ EVENT_BYTES = 64
 """Approximate bytes of an event besides its texts."""
 
 _TEXT_FIELDS: dict[str, tuple[type[events.Event], ...]] = {
-    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted),
+    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted, events.RunSubmitted),
     "data": (events.NoteRecorded, events.SignalReceived, events.EventPublished, events.SignalSent),
     "result": (
         *(events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),
@@ -186,9 +186,9 @@ def _child_started(state: RunState, event: events.ChildStarted, seq: int, at_ms:
     state.children += 1
 
 
-def _published(state: RunState, event: events.EventPublished, seq: int, at_ms: int) -> None:
+def _published(state: RunState, event: events.EventPublished | events.RunSubmitted, seq: int, at_ms: int) -> None:
     state.number(event, seq)
-    state.children += len(event.agents)
+    state.children += len(event.agents) if isinstance(event, events.EventPublished) else 1
 
 
 def _dispatched(state: RunState, event: events.CallDispatched, seq: int, at_ms: int) -> None:
@@ -317,6 +317,7 @@ _TRANSITIONS: dict[type, Callable[[RunState, Any, int, int], object]] = {
     events.ChildStarted: _child_started,
     events.ChildCompleted: _child_over,
     events.EventPublished: _published,
+    events.RunSubmitted: _published,
     events.RunPaused: paused,
     events.RunUnpaused: unpaused,
     events.CallReserved: reserved,

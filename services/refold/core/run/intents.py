@@ -281,6 +281,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     events.EventPublished: lambda step: f"publish {step.name}",
     events.SignalSent: lambda step: f"signal {step.name} to {step.run_id}",
     events.SignalAnswered: lambda step: f"answer to signal {step.signal_id}",
+    events.RunSubmitted: lambda step: f"submit {step.run_id}: {step.agent}({_brief(step.input)})",
     events.CheckpointReached: lambda step: f"checkpoint {step.name}",
     events.WaitStarted: lambda step: f"wait for {step.name}{f' where {step.match}' if step.match else ''}",
     events.CallbackCreated: lambda step: f"callback {step.name}",
@@ -360,6 +361,30 @@ class AnswerSignal(Intent):
 
     def recorded(self, step: int) -> events.SignalAnswered:
         return events.SignalAnswered(step, self.signal_id, self.result, self.failure)
+
+
+@dataclass(slots=True, eq=False)
+class SubmitRun(Intent):
+    """Start a run with an id of its own. For `means` see `Call`."""
+
+    run: RunId
+    agent: str
+    input: str
+    means: Callable[[str, str], bool] | None = None
+
+    waits: ClassVar[bool] = False
+    texts: ClassVar[tuple[str, ...]] = ("run", "agent", "input")
+
+    def agrees(self, recorded: Step) -> bool:
+        if not isinstance(recorded, events.RunSubmitted):
+            return False
+        same = (recorded.run_id, recorded.agent) == (self.run, self.agent)
+        if not same or recorded.input == self.input:
+            return same
+        return self.means is not None and self.means(recorded.input, self.input)
+
+    def recorded(self, step: int) -> events.RunSubmitted:
+        return events.RunSubmitted(step, self.run, self.agent, self.input)
 
 
 @dataclass(slots=True, eq=False)

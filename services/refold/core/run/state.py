@@ -64,8 +64,8 @@ StepPhase = Literal[
     "proposed", "approval", "dispatched", "backoff", "doubt", "held", "sleep", "wait", "callback", "child"
 ]
 _Awaited = events.CallProposed | events.SleepStarted | events.WaitStarted | events.CallbackCreated | events.ChildStarted
-_Recorded = events.NoteRecorded | events.CheckpointReached | events.EventPublished
-Step = _Awaited | _Recorded | events.SignalSent | events.SignalAnswered
+_Sent = events.EventPublished | events.SignalSent | events.SignalAnswered | events.RunSubmitted
+Step = _Awaited | events.NoteRecorded | events.CheckpointReached | _Sent
 _Answers = events.CallCompleted | events.CallbackCompleted | events.ChildCompleted | events.SignalReceived
 Settled = _Answers | events.CallFailed | events.CallbackFailed | events.SleepEnded | events.WaitExpired
 """Outcomes of a step; for a wait, the signal that it took."""
@@ -190,7 +190,7 @@ class RunState:
     mail: Mailbox = NO_MAIL
     answers: Map[str, int] = EMPTY  # steps of the first answers by id of the signal
     callbacks: Map[str, int] = EMPTY  # steps of all callbacks by digest of their tokens
-    children: int = 0  # number of runs it has started
+    children: int = 0  # number of runs it has started or submitted
     patches: Map[str, int] = EMPTY  # changes in its code at which it took the new branch, with the seq
     retried: Retried = ONCE
     paused: tuple[events.RunPaused, ...] = ()  # in force: its own pause, then the inherited one

@@ -151,6 +151,8 @@ def step_key(step: Step) -> StepKey:
             return "child", step.agent, _digest_if_large(step.input)
         case events.EventPublished():
             return "event", step.name, _digest_if_large(step.data)
+        case events.RunSubmitted():
+            return "submit", step.run_id, step.agent, _digest_if_large(step.input)
     return (type(step).__name__,)
 
 

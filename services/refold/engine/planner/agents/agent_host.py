@@ -26,7 +26,17 @@ from refold.core.run.account import COUNTED_MOST, Amount, Reserve, call_digest
 from refold.core.run.fold import WAKING, wakes
 from refold.core.run.handed import NO_VALUES, Handing, Lacks, Values, lacking, pointed
 from refold.core.run.handed import whole as whole_value
-from refold.core.run.intents import LABEL_CHARS, AnswerSignal, Call, GiveUp, Intent, PublishEvent, SendSignal, StartRun
+from refold.core.run.intents import (
+    LABEL_CHARS,
+    AnswerSignal,
+    Call,
+    GiveUp,
+    Intent,
+    PublishEvent,
+    SendSignal,
+    StartRun,
+    SubmitRun,
+)
 from refold.core.run.replay import Moment, Raised, Returned, Wanted, replay
 from refold.core.run.state import RunState, Settled
 from refold.core.wire import canonical
@@ -434,7 +444,7 @@ class Agents:
             frontier.ahead += 1
             if isinstance(fresh[-1], events.CallFailed):
                 return fresh
-        elif isinstance(intent, (StartRun, PublishEvent)):
+        elif isinstance(intent, (StartRun, SubmitRun, PublishEvent)):
             event = delegated(state, intent, step, ahead=frontier.started, app=self._app, budget=self._budget)
             frontier.started += len(event.agents) if isinstance(event, events.EventPublished) else 1
             fresh = [event]
@@ -548,19 +558,21 @@ def newly_exposed(state: RunState, exposed: Mapping[str, str]) -> list[Event]:
 
 
 def delegated(
-    state: RunState, intent: StartRun | PublishEvent, step: int, *, ahead: int, app: App, budget: Bounds
-) -> events.ChildStarted | events.EventPublished:
+    state: RunState, intent: StartRun | SubmitRun | PublishEvent, step: int, *, ahead: int, app: App, budget: Bounds
+) -> events.ChildStarted | events.RunSubmitted | events.EventPublished:
     """Event of a step that starts runs, after `ahead` others in this entry. **Raises** RefoldError at a limit."""
     if isinstance(intent, StartRun):
         payload, count, most = intent.input, 1, max(budget.payload_bytes, budget.blob_bytes)
-        event: events.ChildStarted | events.EventPublished = intent.recorded(step)
+        event: events.ChildStarted | events.RunSubmitted | events.EventPublished = intent.recorded(step)
+    elif isinstance(intent, SubmitRun):
+        payload, count, most, event = intent.input, 1, budget.payload_bytes, intent.recorded(step)
     else:
         # Listeners are resolved once and recorded: another version of the app may have others.
         agents = app.listeners(intent.name, intent.data)
         payload, count, most = intent.data, len(agents), budget.payload_bytes
         event = events.EventPublished(step, intent.name, intent.data, agents)
     check_bytes(payload, most, f"what {intent.words[:80]} is given has")
-    if count and depth_of(state.run_id) >= budget.depth:
+    if count and depth_of(state.run_id) >= budget.depth and not isinstance(intent, SubmitRun):
         raise limit_reached("budget_depth", f"it is {budget.depth} runs below the first, and starts others")
     if state.children + ahead + count > (many := state.retried.most_children or budget.children):
         raise limit_reached("budget_children", f"it starts more than {many:,} runs")

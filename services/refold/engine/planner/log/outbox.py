@@ -23,6 +23,7 @@ from refold.core.wire import codec
 from refold.core.wire.headers import BASE, CALL_KEY, TAKEN_BACK, cloud_event, taken_back, text_in
 from refold.engine.planner.agents.stalls import hold_record
 from refold.engine.planner.intake.inbox import Emitted, Pending, SentEntry
+from refold.engine.planner.intake.inputs import FROM_USERS
 from refold.engine.planner.log.windows import SentSpent
 from refold.engine.planner.snapshot import SentKept
 from refold.engine.ports.effects import CommittedAt
@@ -239,7 +240,7 @@ END_BYTES = 1_024
 """Memory of an end besides its record."""
 
 _CLOSED = events.ApprovalDecided | events.ApprovalEscalated | events.CallCompleted | events.CallFailed
-_ENDS = _CLOSED | events.SignalSent | events.StepGivenUp | events.Terminal
+_ENDS = _CLOSED | events.SignalSent | events.RunSubmitted | events.StepGivenUp | events.Terminal
 """Events that close a command, or end a run."""
 
 
@@ -474,7 +475,7 @@ class Outbox:
             ordered.pending.finish()
         if not ordered.again:
             self.emitted.acknowledge(ordered.offset)
-        if record.value is None or ordered.short or record.topic == topics.RUN_SIGNALLED:
+        if record.value is None or ordered.short or record.topic in FROM_USERS:
             return None
         name = record.key.decode()
         if record.topic == topics.APPROVAL_REQUESTED:
