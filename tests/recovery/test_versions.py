@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from refold import App, Context
+from refold.core.errors import UsageError
 from refold.core.events import Event, PatchTaken, RunMigrated, RunStarted
 from refold.core.ids import RunId
 from refold.core.messages import DeadLetter
 from refold.core.wire import codec
+from refold.sdk.agent import AgentDef
 from refold.sdk.source import spoken
 from tests.recovery.rig import Rig
 
@@ -298,3 +300,43 @@ def test_an_order_that_a_later_one_has_overruled_is_not_taken_again_when_it_is_r
 
     assert [spoken(version)[0] for _, version in rig.state("r").versions] == ["two", "one", "two"]
     assert letters(rig) == []
+
+
+async def waiting(ctx: Context) -> str:
+    """Waits for a signal: for years, perhaps."""
+    return (await ctx.wait_for("go")).id
+
+
+@pytest.mark.parametrize(("portable", "ends"), [(True, "completed"), (False, "running")])
+def test_a_portable_agent_goes_on_under_another_python(
+    portable: bool, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("refold.sdk.agent.foundation", lambda functions: ("py3.99",))
+        rig = Rig(with_waiting(portable=portable))
+        rig.start("r", "refold.waiting")
+        rig.run()
+
+    rig.deploy(with_waiting(portable=portable))
+    rig.tell("r", "s-1")
+    rig.run()
+
+    assert rig.state("r").status == ends
+    hold = rig.hold("r")
+    assert (hold.reason if hold else "") == ("" if portable else "other_foundation")
+    assert rig.state("r").version == ("1" if portable else "1+py3.99")
+
+
+def with_waiting(*, portable: bool) -> App:
+    """An app, whose own code is another one each time, with an agent of the package."""
+    made = App("shop")
+    made.add_agent(AgentDef(waiting, name="refold.waiting", version="1", portable=portable))  # type: ignore[arg-type]
+    return made
+
+
+def test_an_agent_without_a_version_or_of_a_framework_is_not_portable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="not portable"):
+        AgentDef(waiting, portable=True)  # type: ignore[arg-type]
+    monkeypatch.setattr("refold.sdk.agent.foundation", lambda functions: ("py3.11", "anyio4.12"))
+    with pytest.raises(UsageError, match="not portable"):
+        AgentDef(waiting, version="1", portable=True)  # type: ignore[arg-type]

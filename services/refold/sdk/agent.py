@@ -32,7 +32,8 @@ class AgentDef:
     end, instead of the platform's setting. `budget` limits a run with the runs that it waits for; a request may make it
     smaller. `definition` has the parts of an agent that are no code, by name: model and prompt, if a framework has
     them. `version` names this code in its runs; by default it is a digest of the code. It is followed by Python, anyio
-    and frameworks that the module imports: `2+py3.12+anyio4.12`.
+    and frameworks that the module imports: `2+py3.12+anyio4.12`. A `portable` agent, one of this package that lives for
+    years, has the `version` alone: it is tested on every Python, and uses no framework.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class AgentDef:
         version: str = "",
         retention: timedelta | None = None,
         budget: Budget | None = None,
+        portable: bool = False,
     ) -> None:
         if not isinstance(function, FunctionType) or not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent {name or function!r} is not an async function", hint="write `async def`")
@@ -50,7 +52,7 @@ class AgentDef:
         self.name = name or function.__name__
         self.retention, self.budget = retention, budget
         self._check_limits(budget, retention)
-        self.declared = version
+        self.declared, self._portable = version, portable
         self.definition: Mapping[str, str] = {}
         self.description = inspect.getdoc(function) or ""
         subject = f"agent {self.name}"
@@ -66,6 +68,8 @@ class AgentDef:
         self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
         self.result_json, self.read_result = self._result.dump, self._result.load
         scan.check(function, subject)
+        if portable and (not version or len(foundation(self._functions)) > 1):
+            raise UsageError(f"{subject} is not portable", hint="give it a version, and use asyncio alone")
 
     def _check_limits(self, budget: object, retention: timedelta | None) -> None:
         if budget is not None and not isinstance(budget, Budget):
@@ -128,7 +132,8 @@ class AgentDef:
 
     @cached_property
     def foundation(self) -> tuple[str, ...]:
-        return foundation(self._functions)
+        # A run that outlives its Python would stall at every upgrade.
+        return () if self._portable else foundation(self._functions)
 
     @cached_property
     def parked_bytes(self) -> int:
