@@ -279,3 +279,15 @@ async def looks(ctx: Context, count: int = 3) -> int:
 async def brief(ctx: Context) -> int:
     """Has a second."""
     return await ctx.call(look, ctx.run_id, 0)
+
+
+@app.agent
+async def living(ctx: Context, seen: list[Any], every: int = 2) -> list[Any]:
+    """Takes signals until one is `end`, and begins a new history after so many; submits a run at last."""
+    for _ in range(every):
+        data = (await ctx.wait_for("message")).data
+        if data == "end":
+            ctx.submit("clocked", {"seconds": 0}, id=f"{ctx.run_id}-after")
+            return [*seen, ctx.generation]
+        seen = [*seen, data]
+    return ctx.continue_as({"seen": seen, "every": every})  # type: ignore[no-any-return]

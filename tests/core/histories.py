@@ -28,6 +28,7 @@ from refold.core.events import (
     RetryPolicy,
     RunAnnotated,
     RunCompleted,
+    RunContinued,
     RunFailed,
     RunMigrated,
     RunSubmitted,
@@ -366,7 +367,7 @@ def random_reaction(log: Log, rng: random.Random) -> None:
     elif draw < 0.97:
         log.callback("paid", rng.choice(["", '{"type":"integer"}']), rng.choice([0, log.now + 40_000]))
     else:
-        ends: list[Event] = [RunCompleted("null"), RunFailed(Failure("raised", "no"))]
+        ends: list[Event] = [RunCompleted("null"), RunContinued("{}"), RunFailed(Failure("raised", "no"))]
         log.append([rng.choice(ends)])
 
 

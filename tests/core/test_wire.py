@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.errors import FoldError, MalformedError
-from refold.core.events import Cause, Entry, Event, Failure, ForkedFrom, Requirement, RetryPolicy, Spendable, Used
+from refold.core.events import (
+    Cause,
+    Continued,
+    Entry,
+    Event,
+    Failure,
+    ForkedFrom,
+    Requirement,
+    RetryPolicy,
+    Spendable,
+    Used,
+)
 from refold.core.ids import RunId, entry_id
 from refold.core.messages import RunRequest, RunSignal, ToolResult
 from refold.core.wire import avro, codec, schemas
@@ -307,5 +318,10 @@ def sample(cls: type) -> Any:
     made |= {list[str]: ["ada", "x"], list[int]: [1, -70], Failure | None: None, Requirement: Requirement(["ada"])}
     made |= {Used: Used(1), Used | None: Used(1), Spendable | None: Spendable(5)}
     source = ForkedFrom("r", 1, b"n", ["r"])
-    made |= {ForkedFrom: source, ForkedFrom | None: source, dict[str, str]: {"k": "v"}}
+    made |= {
+        Continued | None: Continued(b"h", b"12345678"),
+        ForkedFrom: source,
+        ForkedFrom | None: source,
+        dict[str, str]: {"k": "v"},
+    }
     return cls(**{field.name: made.get(field.type, {"k": "v"}) for field in fields(cls)})

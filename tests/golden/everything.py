@@ -615,3 +615,7 @@ def _values(log: Platform) -> None:
     taken = events.SignalReceived("u-2", "add", "null", "ann"), events.WaitEnded(4, "u-2")
     refused = Failure("ValueError", f"no item {EVIL}", "shop.py:9 in add")
     log.go("exposed-1", [*taken, events.SignalAnswered(5, "u-2", "null", refused), events.WaitStarted(6, "add")])
+    log.begin("living-1")
+    log.go("living-1", [events.RunContinued('{"seen":3}')])
+    link = events.Continued(log.state("living-1").head.id, b"12345678")
+    log.add("living-1+2", [replace(requested(given='{"seen":3}'), continues=link)], [started()], tells=True)

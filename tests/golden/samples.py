@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from refold.core.events import (
     Cause,
+    Continued,
     Earlier,
     Entry,
     Event,
@@ -59,6 +60,7 @@ _VALUES: dict[Any, Any] = {
     Used | None: Used(10, 20, 3, 4, 5),
     Spendable | None: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
     ForkedFrom: ForkedFrom("run-0", 7, bytes(range(16)), ["run-9", "run-0"]),
+    Continued | None: Continued(bytes(range(16)), bytes(range(24))),
     ForkedFrom | None: ForkedFrom("run-0", 7, bytes(range(16)), ["run-0"]),
     Spendable: Spendable(10, 20, 3, 4, 50, "ask", 6, "run-1"),
     list[MemberAgent]: [MemberAgent("order", "2", {"code": "c0de"}), MemberAgent("ä€😀", "", {})],

@@ -261,6 +261,14 @@ async def late(ctx: Context) -> list[str | None]:
 
 
 @simulated.agent
+async def living(ctx: Context, seen: list[str | None], left: int) -> Any:
+    """Waits for a signal, acts, and goes on with a new history, so often."""
+    seen = [*seen, await _signalled(ctx)]
+    await ctx.call("push", len(seen))
+    return ctx.continue_as({"seen": seen, "left": left - 1}) if left else seen
+
+
+@simulated.agent
 async def caller(ctx: Context) -> Any:
     """Makes a token, acts, and waits for whoever has it."""
     paid = ctx.callback("paid", schema=int, timeout=timedelta(milliseconds=1_500))

@@ -20,6 +20,7 @@ from tests.simulator.workload.budgets import BUDGETS
 from tests.simulator.workload.calls import CALLS
 from tests.simulator.workload.erasures import ERASURES
 from tests.simulator.workload.families import FAMILIES
+from tests.simulator.workload.generations import GENERATIONS
 from tests.simulator.workload.inputs import Scenario, backlog
 from tests.simulator.workload.pauses import PAUSES
 from tests.simulator.workload.questions import QUESTIONS
@@ -139,6 +140,7 @@ SCENARIOS: dict[str, Scenario] = {
     **QUESTIONS,
     **WAITS,
     **FAMILIES,
+    **GENERATIONS,
     **PAUSES,
     **BUDGETS,
     **ERASURES,

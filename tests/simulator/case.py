@@ -18,7 +18,7 @@ from refold.core.topics import CATALOG, DEAD_LETTERS
 from refold.engine.planner.service import Planner
 from refold.engine.ports.log import Outgoing
 from refold.engine.relay.service import Relay
-from tests.simulator import families, views
+from tests.simulator import families, generations, views
 from tests.simulator.checker import kept, objections
 from tests.simulator.copying import Forking
 from tests.simulator.programs.grammar import words
@@ -227,7 +227,7 @@ class Case:
         if any(ledger.outbox().values()) or any(ledger.leases().values()) or not self._idle():
             return False
         wanted = {i.key.decode() for i in self.scenario.inputs if i.key and i.kind in ("run", "repeat", "conflict")}
-        wanted |= families.awaited(self.world)
+        wanted |= families.awaited(self.world) | generations.awaited(self.world) - generations.vanished(self.world)
         runs = self.world.witness.history.runs
         return wanted <= runs.keys() | self.world.parked() and all(run.over for run in runs.values())
 

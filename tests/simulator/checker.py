@@ -22,7 +22,7 @@ from refold.core.topics import (
 )
 from refold.engine.planner.lane import Lane
 from refold.engine.planner.service import Planner
-from tests.simulator import budgets, erasures, families, forks, pauses, versions, waits
+from tests.simulator import budgets, erasures, families, forks, generations, pauses, versions, waits
 from tests.simulator.app import FACTS, TIMEOUT_MS
 from tests.simulator.folds import folded_again, statuses
 from tests.simulator.minds import verdict as minds
@@ -63,6 +63,7 @@ def objections(world: World, scenario: Scenario, *, at_rest: bool) -> list[str]:
     found += _letters(world, scenario)
     found += waits.objections(world, scenario, at_rest=at_rest)
     found += families.objections(world, at_rest=at_rest)
+    found += generations.objections(world, at_rest=at_rest)
     found += forks.objections(world)
     found += pauses.objections(world)
     found += versions.objections(world)
@@ -129,7 +130,7 @@ def _heard(world: World, scenario: Scenario) -> Iterator[str]:
     for given in scenario.inputs:
         if given.kind != "signal" or world.struck or given.key in early:
             continue
-        run = world.witness.history.runs.get((given.key or b"").decode().partition("/")[0])
+        run = generations.latest(world, (given.key or b"").decode().partition("/")[0])
         said_ms = world.settings.epoch_ms + given.at_ms
         if run and run.requester != USER and given.topic == RUN_SIGNALLED:
             continue
@@ -165,6 +166,7 @@ def _starts(world: World, scenario: Scenario) -> Iterator[str]:
         elif (run.request[0], json.loads(run.request[1])) not in wanted:
             yield f"lost: run {name} is not what was asked for"
     roots = {name for name, run in world.witness.history.runs.items() if "." not in name and not run.fork}
+    roots = {name for name in roots if "+" not in name}
     for name in roots - asked.keys() - families.submitted(world).keys():
         yield f"invented: nobody asked for run {name}"
 
@@ -450,7 +452,8 @@ def _outcomes(world: World) -> Iterator[str]:
         outcome = read_value(record.value)
         told.setdefault(outcome["run_id"], []).append(outcome)
     for run in world.witness.history.runs.values():
-        yield from _told_of(world, run, told.pop(run.id, []))
+        if run.status != "continued":  # of which nobody is told
+            yield from _told_of(world, run, told.pop(run.id, []))
     for name in told:
         yield f"outcome: run {name} was told to be over and is not"
 
@@ -484,7 +487,8 @@ def _tells(outcome: Datum, run: LoggedRun, *, short: bool) -> bool:
 def _positions(world: World) -> Iterator[str]:
     """At rest every input is settled and committed, and every planner has folded what the log holds."""
     committed = world.broker.committed.get("refold-planner", {})
-    waits = {home(run, world.settings.partitions) for run in world.parked()}  # what comes for those waits for a repair
+    waiting = world.parked() | generations.vanished(world)  # what comes for those waits for a repair, or is given up
+    waits = {home(run, world.settings.partitions) for run in waiting}
     for partition, process in world.groups.owners["planner"].items():
         for topic in (*INPUTS, RUN_LOG):
             log, position = world.broker.log(topic, partition), committed.get((topic, partition), 0)

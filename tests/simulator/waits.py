@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_callback_token
 from refold.core.topics import DEAD_LETTER, RUN_OPERATED, RUN_SIGNALLED
+from tests.simulator.generations import generations_of, latest
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.values import Datum, read_value
 from tests.simulator.workload.inputs import Scenario
@@ -45,14 +46,15 @@ def _lost(world: World, scenario: Scenario) -> Iterator[str]:
     letters = {read_value(record.value)["key"] for record in world.witness.written.get(DEAD_LETTER, ()) if record.value}
     for given in scenario.inputs:
         name, _, signal = (given.key or b"").decode().partition("/")
-        run = world.witness.history.runs.get(name)
+        run = latest(world, name)
         if given.kind not in ("word", "note") or run is None or given.key in letters:
             continue
         if "RunRetried" in run.order:
             continue  # it may have been over when that was said
         if run.over and ("RunStarted" not in run.order or len(run.heads) == 1):
             continue  # by another topic than its request, or the cancel that was taken with that: its life is one entry
-        if not _left_trace(world, run, signal) and run.at_ms > world.settings.epoch_ms + given.at_ms:
+        traces = [_left_trace(world, each, signal) for each in generations_of(world, name)]
+        if not any(traces) and run.at_ms > world.settings.epoch_ms + given.at_ms:
             yield f"lost: signal {signal} of run {run.id} has left no trace"
 
 
@@ -70,7 +72,7 @@ def said_in_vain(world: World, letter: Datum) -> bool:
     if letter["topic"] != RUN_SIGNALLED:
         return False
     if said.get("kind") == "signal":
-        run = world.witness.history.runs.get(said["run_id"])
+        run = latest(world, said["run_id"])
         if letter["code"] == "no_room":
             return bool(run is not None and run.mail.dropped)
         return _closed(world, said, letter)
@@ -95,7 +97,7 @@ def said_in_vain(world: World, letter: Datum) -> bool:
 
 
 def _closed(world: World, said: Datum, letter: Datum) -> bool:
-    run = world.witness.history.runs.get(said["run_id"])
+    run = latest(world, said["run_id"])
     return bool(run is not None and run.ends and letter["code"] == "closed")
 
 

@@ -33,7 +33,7 @@ from refold.client.watcher import Watcher
 from refold.core.approval.signature import REQUEST, SigningKey
 from refold.core.errors import NotFoundError, ReusedIdError, TimedOutError, UsageError
 from refold.core.events import DOUBT, Cause
-from refold.core.ids import RunId, asked_about, parse_call_id, run_id
+from refold.core.ids import RunId, asked_about, next_generation, parse_call_id, run_id
 from refold.core.messages import RunRequest, RunSignal
 from refold.core.planning.asking import VERDICTS_ON_DOUBT
 from refold.core.planning.pausing import PAUSE, RESUME
@@ -153,8 +153,14 @@ class AsyncClient:
 
     async def wait(self, run: str, *, timeout: timedelta | None = None) -> Ended:
         """Waits until a run is over, however it ends."""
-        over = await self._submit(self._watch, run, lambda current: ending_of(current) if current.state.over else None)
-        return await self._submit(self._value_in_full, await _answer_in_time(over, timeout, f"run {run} is not over"))
+        until = asyncio.get_running_loop().time() + timeout.total_seconds() if timeout else None
+        while True:
+            left = timedelta(seconds=max(0, until - asyncio.get_running_loop().time())) if until else None
+            over = await self._submit(self._watch, run, lambda now: ending_of(now) if now.state.over else None)
+            ended = await _answer_in_time(over, left, f"run {run} is not over")
+            if ended.status != "continued":
+                return await self._submit(self._value_in_full, ended)
+            run = next_generation(RunId(run))
 
     async def get(self, run: str) -> RunInfo:
         """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log. Large values

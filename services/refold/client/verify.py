@@ -16,7 +16,7 @@ from refold.core.approval.decision import Decision
 from refold.core.approval.signature import PublicKey, Trust
 from refold.core.errors import FoldError, MalformedError, NotFoundError, UnauthorisedError
 from refold.core.events import ApprovalDecided, Entry
-from refold.core.ids import EntryId, RunId, home, parse_log_key
+from refold.core.ids import EntryId, RunId, generation_id, generation_of, home, parse_log_key, root_of
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.run.erased import Markers
@@ -82,6 +82,9 @@ class Verified:
         self.digests[state.run_id] = state.digest()
         facts.pools.update(state.called_pools())
         facts.ends.pop(state.run_id, None)
+        facts.heads[state.run_id] = state.head.id if state.status == "continued" else b""
+        if state.request and state.request.continues:
+            facts.links[state.run_id] = state.request.continues.head
         if (outcome := _expected_outcome(state)) is not None:
             facts.ends[state.run_id] = _Ended.of(outcome)
 
@@ -171,6 +174,8 @@ def _verify_once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     _check_order(result, reader, copied)
     for run, problem in facts.wrong.items():
         result.add("status", run, problem)
+    for run in facts.unlinked():
+        result.add("generation", run, "it does not continue the end of the generation before")
     live = {run: state for run, state in fold.states.items() if not state.over}
     _check_outcomes(result, reader, facts.ends, live, erased)
     _check_open_calls(result, reader, live, facts.pools)
@@ -201,7 +206,8 @@ def _keys(reader: LogReader, trust: Trust) -> dict[str, PublicKey]:
 @dataclass(slots=True)
 class _Facts:
     """Facts about runs, collected from the run log to check the other topics against it. `statuses`: last entry, and
-    status by the events; `wrong`: first difference from the fold."""
+    status by the events; `wrong`: first difference from the fold. `heads`: last entries of generations that another one
+    follows, empty for other runs; `links`: what later ones name."""
 
     keys: Callable[[], dict[str, PublicKey]]
     ends: dict[RunId, _Ended] = field(default_factory=dict)
@@ -209,6 +215,15 @@ class _Facts:
     statuses: dict[RunId, tuple[bytes, Status]] = field(default_factory=dict)
     wrong: dict[RunId, str] = field(default_factory=dict)
     skipped: set[RunId] = field(default_factory=set)
+    heads: dict[RunId, bytes] = field(default_factory=dict)
+    links: dict[RunId, bytes] = field(default_factory=dict)
+
+    def unlinked(self) -> Iterator[RunId]:
+        """Generations whose request does not name the end of the one before; an erased one is not compared."""
+        for run, head in self.links.items():
+            before = generation_id(root_of(run), generation_of(run) - 1)
+            if self.heads.get(before, head) != head:
+                yield run
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
         """Compare a run's status by its events alone with the status of the fold, if its entries are in order."""

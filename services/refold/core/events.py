@@ -118,12 +118,22 @@ class ForkedFrom:
 
 
 @dataclass(frozen=True, slots=True)
+class Continued:
+    """The generation of a run that another one follows (`RunContinued`). `head`: id of its last entry. `taken`: digests
+    of the signals that the run has taken so far, 8 bytes each, oldest first."""
+
+    head: bytes
+    taken: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequested:
     """A run exists. `request_digest` tells a repeated request from a conflicting one; `seed` feeds `ctx.random`.
     `policy`: digest of the policy that judges its calls. `token`: signed request; a child has its root's. `outlives`:
     the run continues when its parent ends. `deadline_ms`: the run fails then; 0: never. `above`: agents of the runs
     that wait for it, topmost first. `forked`: its first entries are copies of another run's and cause nothing
-    (`RunForked`). `sent_ms`: append time of the request; 0 if a run started it or an older planner wrote it."""
+    (`RunForked`). `sent_ms`: append time of the request; 0 if a run started it or an older planner wrote it.
+    `continues`: generation before this one, whose request this repeats with another input."""
 
     agent: str
     input: str
@@ -142,6 +152,7 @@ class RunRequested:
     budget: Spendable | None = None
     forked: ForkedFrom | None = None
     sent_ms: int = 0
+    continues: Continued | None = None
 
     def asked_ms(self, at_ms: int) -> int:
         """Time of the request; `at_ms` of its entry if the request has no plausible time."""
@@ -392,6 +403,14 @@ class RunCancelled:
 
     reason: str
     actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunContinued:
+    """The agent goes on with this input and a new history, as the next generation of the run (`core.ids`). It ends this
+    history, and not the run: nobody hears of an end."""
+
+    input: str
 
 
 # Progress of a run: the agent's status, suspension and resumption.
@@ -797,9 +816,11 @@ _OfFamilies = ChildStarted | ChildCompleted | EventPublished | SignalSent
 _OfOperators = PatchTaken | RunMigrated | RunRetried | CallRenewed | RunPaused | RunUnpaused | WaitsPostponed | CallHeld
 _OfBudgets = CallReserved | CallBilled | ChildBilled | BudgetReached | CallRepeated
 
-Terminal = RunCompleted | RunFailed | RunCancelled
-_OfSteps = _OfRuns | _OfEnds | Terminal | _OfPeople | _OfProgress | _OfSignals | _OfCallbacks | _OfFamilies
-Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked | SignalAnswered | RunSubmitted
+_OfLastSteps = RunCompleted | RunFailed | RunCancelled
+Terminal = _OfLastSteps | RunContinued
+_OfSteps = _OfRuns | _OfEnds | _OfLastSteps | _OfPeople | _OfProgress | _OfSignals | _OfCallbacks | _OfFamilies
+_Later = SignalAnswered | RunSubmitted | RunContinued
+Event = _OfSteps | _OfOperators | _OfBudgets | RunAnnotated | RunForked | _Later
 
 
 @dataclass(frozen=True, slots=True)

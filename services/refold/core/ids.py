@@ -22,7 +22,8 @@ NO_ENTRY = EntryId(b"")
 HOLD_KEY = b"hold/"
 
 _ROOT = r"[A-Za-z0-9_](?:[A-Za-z0-9_:@~-]{0,126}[A-Za-z0-9_])?"
-_RUN = rf"(?=[^/]{{1,255}}(?:/|\Z)){_ROOT}(?:\.[1-9][0-9]{{0,9}}(?:_[1-9][0-9]{{0,5}})?)*"
+_GENERATION = r"(?:\+(?:[2-9]|[1-9][0-9]{1,8}))?"
+_RUN = rf"(?=[^/]{{1,255}}(?:/|\Z)){_ROOT}{_GENERATION}(?:\.[1-9][0-9]{{0,9}}(?:_[1-9][0-9]{{0,5}})?)*"
 _RUN_ID = re.compile(rf"{_RUN}\Z")
 _SEQ = re.compile(r"[1-9][0-9]{0,9}\Z")
 _QUESTION = re.compile(r"[0-9a-f]{32}\Z")
@@ -31,7 +32,8 @@ _LOG_KEY = re.compile(rf"({_RUN})/(?!0{{10}})([0-3][0-9]{{9}})/([0-9a-f]{{32}})\
 
 
 def run_id(text: str) -> RunId:
-    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`; dots precede child numbers. **Raises** MalformedError."""
+    """Parse a run id: 1 to 128 letters, digits, `_ : @ ~ -`; a `+` precedes the number of a generation from the second
+    on, dots precede child numbers. **Raises** MalformedError."""
     if not _RUN_ID.match(text):
         hint = "use up to 128 letters, digits and _ : @ ~ - (a dot is kept for child runs)"
         raise MalformedError(f"{text[:80]!r} is not a run id", hint=hint)
@@ -49,7 +51,21 @@ def agent_tool(agent: str, version: str) -> str:
 
 
 def root_of(run: str) -> str:
-    return run.partition(".")[0]
+    """First run of a family, by the name of its first generation."""
+    return run.partition(".")[0].partition("+")[0]
+
+
+def generation_of(run: str) -> int:
+    return int(run.partition(".")[0].partition("+")[2] or 1)
+
+
+def generation_id(root: str, number: int) -> RunId:
+    """Id of a generation of a run; the first has the run's plain name."""
+    return RunId(f"{root}+{number}" if number > 1 else root)
+
+
+def next_generation(run: RunId) -> RunId:
+    return generation_id(root_of(run), generation_of(run) + 1)
 
 
 def child_id(parent: str, step: int, number: int = 0) -> RunId:

@@ -8,12 +8,21 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 from uuid import UUID
 
 from refold.core.errors import ChildFailed, MalformedError, UsageError
 from refold.core.events import ChildCompleted, Failure
-from refold.core.ids import LIFE_CALLBACKS, RunId, callback_digest, callback_token, child_id, run_id
+from refold.core.ids import (
+    LIFE_CALLBACKS,
+    RunId,
+    callback_digest,
+    callback_token,
+    child_id,
+    generation_of,
+    root_of,
+    run_id,
+)
 from refold.core.planning.waiting import check_match, check_name
 from refold.core.run import intents
 from refold.core.run.account import Reserve
@@ -49,6 +58,17 @@ class Callee(Protocol):
     def input_json(self, payload: Any) -> str: ...
     def means(self, text: str, other: str) -> bool: ...
     def read_result(self, text: str) -> Any: ...
+
+
+class HistorySize(NamedTuple):
+    """Steps of a run, and bytes of their requests and outcomes."""
+
+    steps: int
+    bytes: int
+
+
+LONG_STEPS, LONG_BYTES = 2_000, 1 << 20
+"""Size of a history from which on `Context.should_continue` is true: its replay takes some 0.1 s."""
 
 
 class Callback(Generic[R]):
@@ -88,7 +108,10 @@ class Context:
         forked = history.request.forked if history.request else None
         # Steps that a fork keeps of another run were requested under its name: the code continues with it.
         self._names = [*(forked.lineage if forked else ()), run_id]
-        self.run_id = self._names[0]
+        # By its plain name others reach the run, whichever generation it has.
+        self.run_id = self._names[0] if "." in self._names[0] else root_of(self._names[0])
+        self.generation = generation_of(run_id)
+        self._agent = history.request.agent if history.request else ""
         self.log = AgentLog(moment, {"run_id": run_id})
         self.find, self.find_agent = find, find_agent
         self._seed = seed
@@ -253,14 +276,14 @@ class Context:
         cancelled.
         """
         callee = self.find_agent(agent)
-        return loop.step(started(self.run_id, callee, given, on_parent_end, typed=not isinstance(agent, str)))
+        return loop.step(started(self._names[0], callee, given, on_parent_end, typed=not isinstance(agent, str)))
 
     def start(
         self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
     ) -> asyncio.Future[Any]:
         """Run another agent at once, without `await`: a future, which may be awaited, given to `gather`, or dropped."""
         callee = self.find_agent(agent)
-        intent = started(self.run_id, callee, given, on_parent_end, typed=not isinstance(agent, str))
+        intent = started(self._names[0], callee, given, on_parent_end, typed=not isinstance(agent, str))
         return loop.running("ctx.start").ask(intent)
 
     def publish(self, event: str, data: Any = None) -> None:
@@ -347,6 +370,33 @@ class Context:
             raise UsageError(f"ctx.submit(..., id={id!r})", hint="a dot is for child runs: use `-` or `:`")
         callee = self.find_agent(agent)
         running.record(intents.SubmitRun(target, callee.name, callee.input_json(given), callee.means))
+
+    def continue_as(self, given: Any = None) -> Any:
+        """End this history and go on with a new one: `return ctx.continue_as({"seen": seen})`.
+
+        The run keeps its name, and its next generation begins with this input in the newest version of the agent.
+        Signals that no wait has taken are carried over, and open waits, timers and children end. **Raises** UsageError
+        in a child, while a call or a callback is open, and for an input that does not fit.
+        """
+        steps = loop.running("ctx.continue_as").steps
+        if "." in self._names[-1]:
+            raise UsageError("ctx.continue_as in a child run", hint="return a result; its parent starts the next child")
+        waiting = [*steps.open.values(), *steps.requests]
+        unfinished = (entry.intent for entry in waiting if isinstance(entry, loop.StepFuture) and not entry.done())
+        if open_step := next((each for each in unfinished if isinstance(each, intents.Call | intents.Answer)), None):
+            raise UsageError(f"ctx.continue_as while {open_step.words[:80]} is open", hint="await it, or cancel it")
+        return intents.Continuation(self.find_agent(self._agent).input_json(given))
+
+    @property
+    def history(self) -> "HistorySize":
+        """Size of this generation's history so far, equal in every replay."""
+        steps = loop.running("ctx.history").steps
+        return HistorySize(steps.so_far(), steps.bytes)
+
+    @property
+    def should_continue(self) -> bool:
+        """True if the history is long enough for `continue_as`: from 2,000 steps or a mebibyte on."""
+        return self.history.steps >= LONG_STEPS or self.history.bytes >= LONG_BYTES
 
     def note(self, kind: str, data: Any = None) -> None:
         """Record a note for readers of the run: a plan, decision, checkpoint or thought. No `await`.

@@ -115,6 +115,7 @@ class Execution:
                 return []
             message = f"history settles step {step} and the code has not asked for it"
             raise NonDeterminismError(message, step=step, hint="restore the old code")
+        steps.measure(outcome)
         return self._run(waiting, outcome)
 
     def close(self) -> bool:
@@ -183,9 +184,11 @@ class Execution:
                     steps.count = next_step(steps.count, self._behind)
                     request.step = steps.count
                     steps.open[steps.count] = request
+                    steps.measure(request.intent)
                     new.append((steps.count, request.intent))
             elif request.numbered:
                 steps.count = next_step(steps.count, self._behind)
+                steps.measure(request)
                 new.append((steps.count, request))
             else:
                 new.append((0, request))

@@ -20,6 +20,7 @@ from refold.core.errors import UsageError, text_of
 from refold.core.events import LAST_MS
 from refold.core.run.intents import Intent, Sleep
 from refold.core.run.replay import Moment
+from refold.core.wire.canonical import utf8_bytes
 from refold.sdk.determinism.banned import CONCURRENCY, WORLD
 
 MOST_REDELIVERED = 100
@@ -103,11 +104,14 @@ class Timer(asyncio.TimerHandle):
 Waiting = StepFuture | Timer
 
 
+_TEXTS = ("args", "input", "data", "result", "schema")
+
+
 class Book:
     """Steps of a run: `requests` of this turn, `open` ones, those given up (`abandoned`: this turn, `gone`: ever)."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.count = most, 0
+        self.most, self.count, self.bytes = most, 0, 0
         self.open: dict[int, Waiting] = {}
         self.gone: set[int] = set()
         self.requests: list[Waiting | Intent] = []
@@ -118,6 +122,11 @@ class Book:
         if len(self.requests) > self.most:
             raise TooBusyError(self.most)
         self.requests.append(request)
+
+    def measure(self, recorded: Any) -> None:
+        """Add the size of a request's or an outcome's texts."""
+        texts = (getattr(recorded, name, "") for name in _TEXTS)
+        self.bytes += sum([utf8_bytes(text) for text in texts if isinstance(text, str)])
 
     def so_far(self) -> int:
         """Number of steps, including the unnumbered ones of this turn."""

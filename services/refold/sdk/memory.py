@@ -28,7 +28,7 @@ TIMEOUT = timedelta(minutes=1)
 ONE_TRY = Retry(attempts=1)
 """An agent that raises has failed; a process that dies under it is no attempt."""
 
-IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal", "answer", "on", "submit")
+IN_THE_LOG = ("wait_for", "callback", "run", "start", "publish", "signal", "answer", "on", "submit", "continue_as")
 """Members of a context that only a recorded history can answer."""
 
 LOG_IT = 'leave durability="memory" out: then each of its steps is in the log'

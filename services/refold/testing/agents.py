@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from refold.core.errors import RefoldError, UsageError
 from refold.core.events import Entry, Event
-from refold.core.ids import RunId, child_id, run_id
+from refold.core.ids import RunId, child_id, is_below, next_generation, root_of, run_id
 from refold.core.messages import ApprovalRequest, RunOperation, RunRequest, RunSignal, ToolRequest
 from refold.core.planning.commands import commands
 from refold.core.planning.family import FamilyMessage, family_messages, origin_of, pause_above, waits_for
@@ -107,6 +107,12 @@ class AgentRun(RunRead):
         return self._family.below(self.state.run_id)
 
     @property
+    def latest(self) -> "AgentRun":
+        """This run, or after `ctx.continue_as` its latest generation."""
+        later = self._family.runs.get(next_generation(self.state.run_id)) if self.status == "continued" else None
+        return later.latest if later else self
+
+    @property
     def children(self) -> list["AgentRun"]:
         """Runs started by this one, in order."""
         return [run for run in self.family if run.state.run_id.rpartition(".")[0] == self.state.run_id]
@@ -114,6 +120,8 @@ class AgentRun(RunRead):
     @property
     def value(self) -> Any:
         """Result of the agent; raises the agent's error. **Raises** UsageError while it waits."""
+        if self.latest is not self:
+            return self.latest.value
         if isinstance(self._end, Raised):
             raise self._end.error
         if self.failure:
@@ -346,7 +354,7 @@ class Relatives:
         return relative.state if relative else None
 
     def below(self, run: RunId) -> list[AgentRun]:
-        return [relative for name, relative in self.runs.items() if name == run or name.startswith(f"{run}.")]
+        return [relative for name, relative in self.runs.items() if is_below(name, run) or root_of(name) == run]
 
     def deliver(self, run: AgentRun, entry: Entry) -> None:
         # Queued: a run that gets a message writes others, which would overtake those sent before.
@@ -364,6 +372,10 @@ class Relatives:
         if not isinstance(message, Start):
             if (run := self.runs.get(message.run_id)) is not None:
                 run.deliver(self._with_present_pause(message, run) if isinstance(message, PauseAbove) else message)
+            return
+        if message.before is not None:
+            if message.request.agent not in self._scripts:
+                self.runs[message.before.run_id].start_child(message)
             return
         assert message.origin is not None, "a run that another starts has an origin"
         parent = self.runs[message.origin.parent]

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from refold.core.events import CallDoubted
+from refold.core.ids import root_of
 from refold.core.messages import ToolRequest
 from refold.core.run.intents import call_words
 from refold.sdk.app import App
@@ -253,9 +254,10 @@ def _wrong_results(run: AgentRun, calm: AgentRun) -> Iterator[str]:
             call = relative.state.call(event.step)
             if call.effect != "once" and (_child_path(relative.state.run_id), event.step) not in usual:
                 yield f"{call.tool} ({call.effect}), made again, came to be in doubt ({event.failure.message})"
-    if run.status != calm.status and not _doubted_calls(run):
-        why = run.failure.message if run.failure else "it waits"
-        yield f"{run.agent} was {run.status} ({why}) and not {calm.status},"
+    last, usual_last = run.latest, calm.latest
+    if last.status != usual_last.status and not _doubted_calls(run):
+        why = last.failure.message if last.failure else "it waits"
+        yield f"{run.agent} was {last.status} ({why}) and not {usual_last.status},"
 
 
 def _doubted_calls(run: AgentRun) -> set[tuple[str, int]]:
@@ -264,7 +266,7 @@ def _doubted_calls(run: AgentRun) -> set[tuple[str, int]]:
 
 def _child_path(run: str) -> str:
     # The root has another name in each case.
-    return run.partition(".")[2]
+    return run.removeprefix(root_of(run))
 
 
 def _boundaries(calm: AgentRun) -> Iterator[Boundary]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from refold.core.errors import NonDeterminismError, UsageError
-from refold.core.events import RunCompleted, RunFailed, Terminal
+from refold.core.events import RunCompleted, RunContinued, RunFailed, Terminal
 from refold.core.run import chain
 from refold.core.run.account import BUDGET_CODES
 from refold.core.run.fold import evolve
+from refold.core.run.intents import Continuation
 from refold.core.run.replay import Raised, Returned, Wanted
 from refold.core.run.replay import replay as replay_along
 from refold.core.run.state import RunState
@@ -109,6 +110,8 @@ def fold_records(records: Records, source: str = "the history") -> RunState:
 
 def _terminal_of(app: App, agent: str, end: Returned | Raised | None) -> Terminal | None:
     if isinstance(end, Returned):
+        if isinstance(end.value, Continuation):
+            return RunContinued(end.value.input)
         try:
             return RunCompleted(app.agents[agent].result_json(end.value))
         except UsageError as error:
@@ -119,6 +122,8 @@ def _terminal_of(app: App, agent: str, end: Returned | Raised | None) -> Termina
 def _end_text(end: Terminal | None) -> str:
     if isinstance(end, RunCompleted):
         return f"the end with {end.result}"
+    if isinstance(end, RunContinued):
+        return f"the next generation with {end.input}"
     # Texts of errors may contain addresses of objects.
     return f"the end by {end.failure.code}" if isinstance(end, RunFailed) else "no end"
 

@@ -38,6 +38,7 @@ from tests.sim.bugs.careless import CARELESS
 from tests.sim.bugs.credulous import CREDULOUS
 from tests.sim.bugs.deaf import DEAF
 from tests.sim.bugs.faithless import FAITHLESS
+from tests.sim.bugs.fleeting import FLEETING
 from tests.sim.bugs.forgetful import FORGETFUL
 from tests.sim.bugs.forked import FORKED
 from tests.sim.bugs.gullible import GULLIBLE
@@ -295,6 +296,7 @@ BUGS: dict[str, Bug] = {
     **FORKED,
     **RESTLESS,
     **SPENDTHRIFT,
+    **FLEETING,
     **UNHEEDING,
     **UNRULY,
     **UNTIDY,

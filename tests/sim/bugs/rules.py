@@ -80,6 +80,13 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "The status of a run follows from what its events say.": ("waiting-untold", "waking-untold"),
     "Whoever waits for a run hears of its end.": ("outcome-untold",),
+    "A generation begins once, with what the one before has left, and its chain goes on.": (
+        "generation-never-begun",
+        "generation-without-its-signals",
+        "generation-unlinked",
+    ),
+    "By its plain name a run is reached in whichever generation it is.": ("plain-name-is-the-first",),
+    "No signal is taken by two generations.": ("taken-by-two-generations",),
     "A run that another submits begins, in the name of whoever asked for that one.": (
         "submitted-asked-for-once",
         "submitted-in-no-name",

@@ -13,7 +13,15 @@ import fastavro
 
 from refold.core.errors import MalformedError
 from refold.core.ids import parse_callback_token, parse_log_key
-from refold.core.topics import RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT
+from refold.core.topics import (
+    DEAD_LETTERS,
+    RUN_COMPLETED,
+    RUN_LOG,
+    RUN_OPERATED,
+    RUN_REQUESTED,
+    RUN_SIGNALLED,
+    RUN_SNAPSHOT,
+)
 from refold.engine.ports.log import Record
 from tests.simulator.reading.logged import LoggedRun
 from tests.simulator.reading.values import Datum, read_value
@@ -24,6 +32,9 @@ _MARKER, _ROWS, _HORIZON = b"erased/", b"over/", b"erased"
 
 READ_MS = 20
 """How long it takes, without any fault, until a planner has read a marker."""
+
+
+_OF_PEOPLE = (RUN_REQUESTED, RUN_SIGNALLED, RUN_OPERATED, *DEAD_LETTERS)
 
 
 class Erasures:
@@ -112,7 +123,8 @@ class Erasures:
             return
         if marker["head"] != known.head.hex():
             yield f"its marker is of another end ({marker['head']})"
-        if not any(r.key == run.encode() and r.value for r in self._witness.written.get(RUN_COMPLETED, ())):
+        told = any(r.key == run.encode() and r.value for r in self._witness.written.get(RUN_COMPLETED, ()))
+        if not told and known.status != "continued":
             yield "nobody was told its outcome"
         if above := next((each for each in _above(run) if each not in self.ever), ""):
             yield f"{above}, which has started it, is not"
@@ -158,8 +170,13 @@ class Erasures:
         if self.marked.pop(run, None) is None:
             return
         self.gone += 1
-        for record in self.lies(run):
+        for record in [record for record in self.lies(run) if not self._stays(run, record)]:
             self.wrong.append(f"marker: it goes, and {record.key!r} of run {run} lies in {record.topic}")
+
+    def _stays(self, run: str, record: Record) -> bool:
+        """What people have sent to a run that lives goes with its last generation."""
+        known = self._witness.history.runs.get(run)
+        return known is not None and known.status == "continued" and record.topic in _OF_PEOPLE
 
     def lies(self, run: str) -> list[Record]:
         """All that lies of a run, tombstones too, but for its marker."""
@@ -172,9 +189,9 @@ class Erasures:
             last[record.topic, record.partition, record.key] = record
         valued = [record for record in last.values() if record.value is not None]
         for run in sorted(self.ever):
-            named = re.compile(rb"(?<![\w.\-])" + re.escape(run.encode()) + rb"(?![\w.\-])")
+            named = re.compile(rb"(?<![\w.\-])" + re.escape(run.encode()) + rb"(?![\w.\-+])")
             for record in valued:
-                if (record.key or b"").startswith(_MARKER):
+                if (record.key or b"").startswith(_MARKER) or self._stays(run, record):
                     continue
                 if of_run(record, run) or (named.search(record.value or b"") and not self._forks(record, run)):
                     yield f"left: {record.key!r} in {record.topic} is of run {run}, which is erased"

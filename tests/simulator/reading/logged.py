@@ -16,7 +16,7 @@ from tests.simulator.reading.waits import LoggedMail
 GOES_ON = frozenset({"RunRetried", "CallRenewed", "RunForked"})
 """The events by which a run goes on that has failed, or that others have begun."""
 
-ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
+ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled", "RunContinued": "continued"}
 
 
 @dataclass(slots=True)
@@ -102,7 +102,8 @@ class LoggedRun:
     that it had (status, seq and result), `asked` counts its steps, `again` are those whose failure the last retry has
     taken back, `gone` the sleeps that were given up. `before_ms` is the time of the entry before the last one,
     `later_ms` how much later a fork is than what it keeps. A `fork`
-    has in `calls` none of those that are in the entries that it keeps of its source.
+    has in `calls` none of those that are in the entries that it keeps of its source. `continues` is the last entry of
+    the generation before.
     """
 
     id: str
@@ -132,6 +133,7 @@ class LoggedRun:
     before_ms: int = 0
     later_ms: int = 0
     fork: LoggedFork | None = None
+    continues: bytes = b""
 
     @property
     def copying(self) -> bool:
@@ -164,6 +166,7 @@ class LoggedRun:
         self.requester, self.seed, self.outlives = event["requester"], event["seed"], event["outlives"]
         self.purse.request(event)
         self.fork = forked_from(event)
+        self.continues = event["continues"]["head"] if event.get("continues") else b""
 
     def propose(self, event: Datum, cost: int) -> LoggedCall:
         """It asks for a call, and has cost so much until then."""

@@ -29,13 +29,14 @@ from refold.core.ids import RunId
 from refold.core.messages import RunRequest
 from refold.core.planning import family
 from refold.core.planning.windows import value_digest
+from refold.core.run.state import ENDED
 from refold.core.topics import BUDGET_SPENT
 from refold.core.wire import canonical
 from refold.engine.runtime.addresses import own_key
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.stores import blob_store
 
-_STATES = ("pending", "running", "suspended", "completed", "failed", "cancelled", "doubt", "held", "stalled", "paused")
+_STATES = ("pending", "running", "suspended", *sorted(ENDED), "doubt", "held", "stalled", "paused")
 RUN_STATES = {name: name for name in _STATES} | {"held": "on_hold"}
 """Values of --status, with their names in RunQuery."""
 _BEGUN_S = 1.0

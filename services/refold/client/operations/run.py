@@ -30,6 +30,7 @@ from refold.core.ids import (
 )
 from refold.core.messages import Hold, RunOperation, RunRequest, RunSignal
 from refold.core.planning import family
+from refold.core.planning.generations import has_taken
 from refold.core.planning.pausing import ANNOTATE, PAUSE, REASON_CHARS, RESUME
 from refold.core.planning.redrive import child_refusal
 from refold.core.planning.waiting import check_name
@@ -303,6 +304,7 @@ def signal_message(run: str, name: str, data: object, *, signal_id: str = "", ac
 
 def signal(state: RunState, message: RunSignal) -> OperationRow:
     """Build the sending of a signal; refused if the run has no room or is over, or another signal has the id."""
+    message = replace(message, run_id=state.run_id)  # of the latest generation
 
     def refuse(state: RunState) -> None:
         if (other := _signal_with_id(message.signal_id, state)) is not None:
@@ -397,7 +399,9 @@ def step_of(state: RunState, message: RunSignal) -> int:
 
 def _has_signal(message: RunSignal, state: RunState) -> bool:
     had = _signal_with_id(message.signal_id, state)
-    return had is not None and (had.name, had.data) == (message.name, message.data)
+    if had is None:
+        return has_taken(state, message.signal_id)
+    return (had.name, had.data) == (message.name, message.data)
 
 
 def _signal_with_id(signal_id: str, state: RunState) -> events.SignalReceived | None:

@@ -12,7 +12,7 @@ from refold.client.reading.run import first_request, row_of
 from refold.client.reading.steps import Timeline
 from refold.core.errors import GoneError, MalformedError, NotFoundError, TimedOutError
 from refold.core.events import RunFailed
-from refold.core.ids import RunId, home, parents_of, run_id
+from refold.core.ids import RunId, generation_of, home, next_generation, parents_of, run_id
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.planning.redrive import child_refusal
@@ -104,6 +104,10 @@ class Newest(NamedTuple):
     total: int
 
 
+BEGINS_S = 10.0
+"""Longest time in which a generation follows the one before, also while a planner takes over."""
+
+
 class Runs:
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
@@ -123,9 +127,20 @@ class Runs:
         return current
 
     def find(self, run: str) -> Run | None:
-        run_name = run_id(run)
-        runs = self._read_runs(home(run_name, self.partitions), lambda name: name == run_name.encode(), run_name)
-        return next(iter(runs), None)
+        """Read a run: by its plain name the latest generation, by `RUN+1` the first."""
+        run_name = run_id(run.removesuffix("+1"))
+        start = b"." if {"+", "."} & set(run) else f"{run_name}+".encode()
+
+        def is_meant(name: bytes) -> bool:
+            return name == run_name.encode() or (name.startswith(start) and b"." not in name)
+
+        runs = self._read_runs(home(run_name, self.partitions), is_meant, run_name)
+        latest = max(runs, key=lambda found: generation_of(found.state.run_id), default=None)
+        if latest is None or latest.state.status != "continued" or start == b".":
+            return latest
+        # The next one begins in a moment.
+        following = self.follow(next_generation(latest.state.run_id), BEGINS_S, until="begun")
+        return self.find(run) if any(current.records for current, _ in following) else None
 
     def gone(self, run: RunId) -> GoneError | None:
         """Error of an erased run, while a marker of it exists; else None."""
@@ -222,10 +237,10 @@ class Runs:
         return Markers((record.key, record.value) for record in self.reader.scan(RUN_SNAPSHOT)).runs
 
     def _read_runs(self, partition: int | None, only: Callable[[bytes], bool], one: RunId | None = None) -> list[Run]:
-        """Runs whose names match `only`, up to the end of the log; `one`: all records belong to it."""
+        """Runs whose names match `only`, up to the end of the log; `one`: unreadable records belong to it."""
         runs: dict[RunId, Run] = {}
         for fold, judged in judge(self.reader, partition=partition, only=only):
-            if name := one or judged.run_id:
+            if name := judged.run_id or one:
                 runs.setdefault(name, Run.empty(name)).take(judged, fold)
         self._apply_holds(runs, partition)
         present = [run for run in runs.values() if run.records]
@@ -280,7 +295,8 @@ class Runs:
         """Wait until a run is over. **Raises** TimedOutError; NotFoundError if no planner has its agent."""
         for current, judged in self.follow(run, timeout_s):
             if is_over(current, judged):
-                return current
+                later = current.state.status == "continued"
+                return self.ended(next_generation(current.state.run_id), timeout_s) if later else current
             if judged is None and current.hold and current.hold.reason == "unknown_agent":
                 hint = f"`refold run cancel {run}` gives it up; a planner that has the agent goes on with it"
                 raise NotFoundError(current.hold.message, hint=hint)

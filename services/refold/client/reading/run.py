@@ -19,7 +19,7 @@ from refold.core.ids import log_key
 from refold.core.messages import Hold
 from refold.core.run.intents import EXPOSED_BYTES, MOST_EXPOSED, STATUS
 from refold.core.run.pausing import blocked
-from refold.core.run.state import RunState
+from refold.core.run.state import ENDED, RunState
 
 LARGE = ("args", "result", "input", "data")
 
@@ -78,7 +78,7 @@ class RunRow(ReadModel):
 
     @property
     def over(self) -> bool:
-        return self.status in ("completed", "failed", "cancelled")
+        return self.status in ENDED
 
     @property
     def paused(self) -> bool:

@@ -32,6 +32,7 @@ from refold.core import errors
 from refold.core.events import Cause
 from refold.core.ids import RunId, run_id
 from refold.core.run.intents import MOST_EXPOSED
+from refold.core.run.state import ENDED
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
 from refold.engine.ports.log import Place
@@ -234,7 +235,7 @@ class ReadSide:
             head = self.check(self.store(), run)
         if (last := head["seq"]) < seq:
             raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
-        return last > seq or head["status"] not in ("completed", "cancelled")
+        return last > seq or head["status"] not in ENDED - {"failed"}
 
     def runs(self, view: ViewReader, listing: RunQuery, cursor: str) -> api.RunPage:
         """Return a page of runs. **Raises** MalformedError for a cursor of another query."""

@@ -19,6 +19,7 @@ from refold.console.gateway.reading import events_in, number_of
 from refold.console.projections.shipped.tables import ENTRIES, RUN_SESSIONS
 from refold.core.errors import MalformedError
 from refold.core.ids import is_below
+from refold.core.run.state import END_STATUSES
 from refold.core.tables import ViewRow
 from refold.core.topics import RUN_LOG
 from refold.engine.ports.tables import Query, RunsWith, ViewReader, Where
@@ -31,7 +32,7 @@ WINDOW = 20_000
 """Offsets of a partition that a page searches for entries of some runs."""
 CHUNK_BYTES = 64 << 10
 """Bytes of a chunk: the server buffers one for a slow client."""
-ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
+ENDS = tuple(kind.__name__ for kind in END_STATUSES)
 ASKS = (
     "ApprovalRequested", "ApprovalEscalated", "ApprovalDecided", "DoubtResolved", "CallRenewed", "RunFailed",
     "RunCancelled",

@@ -29,7 +29,7 @@ from refold.core.run.state import ENDED
 from refold.core.wire import canonical
 from refold.engine.ports.tables import ViewReader, Where
 
-LISTED_STATES = ("running", *STATES, STALLED, "suspended", "pending", "failed", "completed", "cancelled")
+LISTED_STATES = ("running", *STATES, STALLED, "suspended", "pending", "failed", "completed", "cancelled", "continued")
 """States of runs; each run has exactly one."""
 MOST_PREVIEWED = 4 << 20
 """Bytes of first entries that are read for the inputs of a list."""

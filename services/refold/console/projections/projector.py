@@ -23,7 +23,7 @@ from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord, Unreadable
 from refold.core.run.erased import erased_run, held_run, read_marker
 from refold.core.run.redrive import reopens
-from refold.core.run.state import Status
+from refold.core.run.state import END_STATUSES, ENDED, Status
 from refold.core.tables import ViewTable
 from refold.core.topics import APPROVAL_VOTED, BUDGET_SPENT, RUN_LOG, RUN_SNAPSHOT
 from refold.engine.archive.erasure import run_of
@@ -51,11 +51,8 @@ CALLS = ViewTable(
 )  # fmt: skip
 """Calls that runs have proposed, for projections of their outcomes. Columns as in `Called`."""
 
-RUN_ENDS: Mapping[type, Status] = {
-    events.RunCompleted: "completed",
-    events.RunFailed: "failed",
-    events.RunCancelled: "cancelled",
-}
+
+_ENDS: Mapping[type, str] = END_STATUSES
 
 
 class Accepted(NamedTuple):
@@ -234,7 +231,7 @@ class Projector:
         entry = accepted.entry
         status: Status | str = ""
         for event in entry.events:
-            status = RUN_ENDS.get(type(event), status)
+            status = _ENDS.get(type(event), status)
         last = Head(accepted.id, entry.last_seq)
         self._stand(batch, RunHead(last, status, *head[2:]))
         self.counts["accepted"] += 1
@@ -378,8 +375,8 @@ def _run_beside(record: Record) -> tuple[RunId, str]:
 
 def _counts(head: RunHead, entry: Entry) -> bool:
     """True if an entry extends a run; only a retry extends a failed one."""
-    if head.status in RUN_ENDS.values():
-        return reopens(head.last, head.status, entry)  # type: ignore[arg-type]
+    if head.status in ENDED:
+        return reopens(head.last, head.status, entry)
     return chain.extends(head.last, entry)
 
 

@@ -21,7 +21,7 @@ from refold.core.ids import CallId, EntryId, RunId, activation_span, attempt_tra
 from refold.core.redaction import HIDDEN
 from refold.core.run import fold
 from refold.core.run.account import usage_of
-from refold.core.run.state import RunState
+from refold.core.run.state import END_STATUSES, RunState
 from refold.core.wire import canonical
 from refold.sdk.agent import INSTRUMENTED
 from refold.sdk.app import MODEL_POOL
@@ -37,8 +37,7 @@ Attributes = dict[str, str | int | float]
 _log = structlog.get_logger()
 _SCOPE = InstrumentationScope("refold", refold.__version__, names.SCHEMA_URL)
 _OK, _SAMPLED = Status(), TraceFlags(TraceFlags.SAMPLED)
-_TERMINAL = (events.RunCompleted, events.RunFailed, events.RunCancelled)
-_WORK = frozenset({*fold.WAKING, *_TERMINAL, events.CallDispatched})
+_WORK = frozenset({*fold.WAKING, *END_STATUSES, events.CallDispatched})
 """Events that need a trace: they wake a run's code or dispatch a call."""
 _REASONS: Mapping[type, str] = {
     **dict.fromkeys((events.ApprovalEscalated, events.CallDoubted, events.CallHeld, events.CheckpointReached), ""),
@@ -133,7 +132,7 @@ class RunSpans:
         elif isinstance(event, events.ChildStarted | events.EventPublished):
             self.started[step] = activation
         self._add_event(event, step, at_ms)
-        if kind in _TERMINAL:
+        if kind in END_STATUSES:
             return [self._attempt_span(begun, at_ms, "run over", event) for begun in list(self._under_way)]
         change = step_change(event, "running") if step in self._under_way else None
         outcome = _OUTCOMES.get(change.status) if change else None

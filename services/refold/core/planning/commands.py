@@ -70,7 +70,12 @@ def _close_run(state: RunState, event: events.Terminal, last_seq: int) -> _Comma
             closed.append(question_closed(state, step, opened.question.question))
         if state.is_call(step):
             closed.append(close(state, step))
-    return [outcome(state)], closed
+    return outcomes(state), closed
+
+
+def outcomes(state: RunState) -> list[Command]:
+    """Outcome of a run that is over; none of a generation, which ends nothing."""
+    return [outcome(state)] if state.end and not isinstance(state.end, events.RunContinued) else []
 
 
 def _send_signal(state: RunState, event: events.SignalSent, last_seq: int) -> _Commands:

@@ -8,7 +8,7 @@ from refold.core.approval.signature import PublicKey
 from refold.core.errors import MalformedError, UsageError
 from refold.core.ids import RunId, parse_call_id
 from refold.core.messages import INCOMPLETE, RunOperation, RunRequest, RunSignal, ToolResult
-from refold.core.planning import asking, copying, family, pausing, redrive
+from refold.core.planning import asking, copying, family, generations, pausing, redrive
 from refold.core.planning.asking import ask_what_came, foreseen, judge_again, send, settled
 from refold.core.planning.budgets import bills, deadline_of, missed, narrowed
 from refold.core.planning.matrix import backoff_ms, course, is_last_word
@@ -147,7 +147,7 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     if state is not None:
         return _start_again(state, message, rules)
     ask, origin = message.request, message.origin
-    if origin is None and (why := _not_allowed(ask, now, rules, sent_ms)):
+    if origin is None and message.before is None and (why := _not_allowed(ask, now, rules, sent_ms)):
         return Refuse("unauthorised", why)
     policy = rules.authority.catalog.current if rules.authority else ""
     above = origin or Origin(RunId(""), 0, policy, outlives=False)
@@ -170,8 +170,11 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
             above=above.above,
             budget=budget,
             sent_ms=sent_ms or 0,
+            continues=generations.link(message.before) if message.before else None,
         )
     ]
+    if message.before is not None:
+        fresh += generations.first_events(message.before)
     if message.pause is not None:
         return [*fresh, message.pause]
     # Waiting inputs are handled between this entry and the start: a cancel precedes any cost.
@@ -196,6 +199,8 @@ def _start_again(state: RunState, message: Start, rules: Rules) -> Ruling:
     """Ruling on a repeated request: harmless if its content is equal."""
     request, keys = state.request, _request_keys(rules)
     assert request is not None, "every run begins with its request"
+    if message.before is not None:
+        return Ignore("the generation was started before")
     if not family.is_of(message.request, message.digest, request.request_digest):
         return Refuse("conflict", f"{family.conflict(message.request, request)}; choose another run id")
     # Else an unsigned copy that arrives first would take the signature from the real sender's run.

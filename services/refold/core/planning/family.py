@@ -8,6 +8,7 @@ from hashlib import blake2b
 from refold.core import events
 from refold.core.ids import RunId, child_id, is_below, parent_of
 from refold.core.messages import RunRequest
+from refold.core.planning import generations
 from refold.core.planning.verdict import ChildEnded, Ignore, Origin, ParentEnded, PauseAbove, Ruling, Start
 from refold.core.run.pausing import PARENT, inherited
 from refold.core.run.state import END_STATUSES, RunState
@@ -44,6 +45,8 @@ def family_messages(state: RunState, entry: events.Entry) -> Iterator[FamilyMess
             yield from _paused(state, entry.seq)
         elif isinstance(event, events.Terminal):
             yield from _end_messages(state, event)
+            if isinstance(event, events.RunContinued):
+                yield generations.successor(state, event)
 
 
 def origin_of(state: RunState) -> Origin | None:
@@ -201,7 +204,8 @@ def _ending(event: events.Terminal) -> tuple[str, events.Failure | None]:
         return event.result, None
     if isinstance(event, events.RunFailed):
         return "null", event.failure
-    return "null", events.Failure("cancelled", event.reason or "it was cancelled")
+    reason = event.reason if isinstance(event, events.RunCancelled) else ""
+    return "null", events.Failure("cancelled", reason or "it was cancelled")
 
 
 def cut_to(over: ChildEnded, payload_bytes: int) -> ChildEnded:

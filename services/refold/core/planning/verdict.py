@@ -73,7 +73,8 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Start:
     """Run request with its digest, random seed and trace. `waits`: earlier inputs must be handled before its code runs.
-    `origin` is the run that starts it, if any; `pause` is inherited from that."""
+    `origin` is the run that starts it, if any; `pause` is inherited from that. `before` is the final state of the
+    generation that it continues."""
 
     request: RunRequest
     digest: str
@@ -82,6 +83,7 @@ class Start:
     waits: bool = False
     origin: Origin | None = None
     pause: RunPaused | None = None
+    before: RunState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from refold.core.approval.condition import Condition, Facts, Language
 from refold.core.errors import UsageError
 from refold.core.ids import callback_digest
 from refold.core.messages import RunSignal
+from refold.core.planning import generations
 from refold.core.planning.verdict import Ignore, Refuse, Rules, Ruling
 from refold.core.run.mailbox import signal_bytes
 from refold.core.run.state import OpenStep, RunState
@@ -57,6 +58,8 @@ def take_signal(state: RunState, message: RunSignal, at_ms: int, rules: Rules) -
         if (earlier.name, earlier.data) == (signal.name, signal.data):
             return Ignore("the signal was received before")
         return Refuse("conflict", f"run {state.run_id} has received another signal of this id; choose another id")
+    if generations.has_taken(state, signal.signal_id):
+        return Ignore("an earlier generation has taken the signal")
     if state.unseen:
         taken, failures, signal = 0, list[events.Event](), dataclasses.replace(signal, sent_ms=at_ms)
     else:

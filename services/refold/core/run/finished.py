@@ -20,7 +20,7 @@ ROW_BYTES = _ROW.size
 _REQUEST, _HEAD, _SEQ, _TIME, _STATUS, _POOLS = 16, 32, 48, 52, 56, 57
 """Offsets in a row: request, id of the head, its seq, end time, status, number of its pools."""
 
-_STATUSES: tuple[Status, ...] = ("completed", "failed", "cancelled")
+_STATUSES: tuple[Status, ...] = ("completed", "failed", "cancelled", "continued")
 _CROWD = 4_096
 """Most rows per bucket, on average: 240 KiB, copied for every added row."""
 

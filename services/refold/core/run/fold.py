@@ -39,8 +39,9 @@ _WAKES = frozenset(WAKING)
 EVENT_BYTES = 64
 """Approximate bytes of an event besides its texts."""
 
+_SENT = (events.RunSubmitted, events.RunContinued)
 _TEXT_FIELDS: dict[str, tuple[type[events.Event], ...]] = {
-    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted, events.RunSubmitted),
+    "input": (events.RunRequested, events.RunStarted, events.RunMigrated, events.ChildStarted, *_SENT),
     "data": (events.NoteRecorded, events.SignalReceived, events.EventPublished, events.SignalSent),
     "result": (
         *(events.CallCompleted, events.CallbackCompleted, events.LateResultRecorded, events.ChildCompleted),

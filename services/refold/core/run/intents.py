@@ -260,6 +260,13 @@ class GiveUp(Intent):
 GIVE_UP = GiveUp()
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Result of an agent that continues as the next generation of its run, with this input (JSON)."""
+
+    input: str
+
+
 def call_words(tool: str, args: str) -> str:
     return f"call {tool}({_brief(args)})"
 

@@ -59,7 +59,7 @@ def next_step(step: int, left: Iterable[tuple[int, int]]) -> int:
     return step + 1
 
 
-Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+Status = Literal["pending", "running", "suspended", "completed", "failed", "cancelled", "continued"]
 StepPhase = Literal[
     "proposed", "approval", "dispatched", "backoff", "doubt", "held", "sleep", "wait", "callback", "child"
 ]
@@ -141,6 +141,7 @@ END_STATUSES: Mapping[type[events.Terminal], Status] = {
     events.RunCompleted: "completed",
     events.RunFailed: "failed",
     events.RunCancelled: "cancelled",
+    events.RunContinued: "continued",
 }
 ENDED = frozenset(END_STATUSES.values())
 

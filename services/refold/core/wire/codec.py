@@ -60,7 +60,8 @@ SUBJECTS: dict[type, str] = {
 _PARTS = (
     *typing.get_args(events.Event),
     *(events.Cause, events.Failure, events.RetryPolicy, events.Requirement, events.Earlier, events.Spendable),
-    *(events.Used, events.ForkedFrom, messages.EarlierCall, messages.MemberAgent, messages.MemberTool),
+    *(events.Used, events.Continued, events.ForkedFrom, messages.EarlierCall),
+    *(messages.MemberAgent, messages.MemberTool),
 )
 CLASSES: dict[str, type] = {f"refold.{cls.__name__}": cls for cls in (*SUBJECTS, *_PARTS)}
 

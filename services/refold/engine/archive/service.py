@@ -1,18 +1,18 @@
 """The archivist's passes over the topics: due runs are archived, marked and erased. Progress is read from topics and
 archive; the only state is the next due time of each partition, which saves reading it in vain."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from time import sleep
 from typing import Protocol
 
 from refold.core.errors import BlobError, ConflictError, MalformedError, NotFoundError, UnreachableError
-from refold.core.ids import RunId, depth_of, home, is_below, root_of, run_id
+from refold.core.ids import RunId, depth_of, home, is_below, parse_log_key, root_of, run_id
 from refold.core.messages import RunErased, RunOutcome, ToolClaim
 from refold.core.run.erased import HORIZON_KEY, Markers, erased_claims_key, erased_key
-from refold.core.topics import POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
+from refold.core.topics import DEAD_LETTERS, POOLED, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT, TOOL_CLAIMED, kind_of
 from refold.core.wire import codec
 from refold.core.wire.headers import cloud_event
 from refold.engine.archive import collecting
@@ -133,16 +133,13 @@ class Archivist:
         a run is not over or cannot leave yet, and as `sweep`."""
         root = run_id(run)
         swept, partition = Swept(self._now()), home(root, self._partitions)
-        marked = {name: marker for name, marker in self._markers().items() if is_below(name, root)}
+        marked = {name: marker for name, marker in self._markers().items() if _is_of(name, root)}
         log = collecting.runs_of_log(self._reader, partition, marked)
         again = self._drop_forged(marked, log, swept)
         ended_runs = log.ended
-        if root not in marked:
-            if (ended := ended_runs.get(root)) is None:
-                raise self._unfinished(root, partition)
-            _check_family(ended)
+        self._check_over(root, partition, log, marked)
         # An interrupted pass has marked the parents first: their children are still to be erased.
-        rest = [row for name, row in ended_runs.items() if is_below(name, root) and name not in marked]
+        rest = [row for name, row in ended_runs.items() if _is_of(name, root) and name not in marked]
         family = _parents_first(rest, marked)
         self._await_settled(family, partition, swept, again)
         swept.due += [row.run_id for row in family]
@@ -156,6 +153,16 @@ class Archivist:
         if not dry_run:
             self._clear(marked, swept)
         return swept
+
+    def _check_over(self, root: RunId, partition: int, log: RunsOfLog, marked: Mapping[RunId, RunErased]) -> None:
+        """Refuse a run that is not over, whatever generation lives. **Raises** NotFoundError, ConflictError."""
+        generations = {root, *(name for name in log.every if "." not in name and root_of(name) == root)}
+        for name in sorted(generations - log.ended.keys() - marked.keys() - {root}):
+            raise self._unfinished(name, partition)
+        if generations.isdisjoint(marked):
+            if not (ended := [log.ended[name] for name in sorted(generations) if name in log.ended]):
+                raise self._unfinished(root, partition)
+            _check_family(ended[0])
 
     def _await_settled(
         self, family: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
@@ -300,7 +307,9 @@ class Archivist:
 
     def _run_keys(self, marked: Mapping[RunId, RunErased]) -> list[RunKey]:
         """Keys of marked runs in all topics."""
-        runs = frozenset(marked)
+        # Of a run by its plain name: what people have sent goes with its last generation, which may still need it.
+        runs = frozenset(marked) | {RunId(root_of(run)) for run in marked if "." not in run}
+        living = _Living(marked, runs)
         pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
         records: list[RunKey] = []
         names = [name for name in ORDER if name not in POOLED]
@@ -308,12 +317,13 @@ class Archivist:
         for number, topic in enumerate(names):
             self._progress("look for what is left of erased runs", number, len(names))
             try:
-                records += run_keys(self._reader.scan(topic), runs)
+                scanned = self._reader.scan(topic)
+                records += run_keys(living.follow(scanned) if topic == RUN_LOG else scanned, runs)
             except NotFoundError:
                 if kind_of(topic) not in POOLED:
                     raise
                 # A topic of a pool that is no more: nothing can lie there.
-        return records
+        return [record for record in records if living.leaves(record)]
 
     def _settled(
         self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]
@@ -326,7 +336,7 @@ class Archivist:
         for run in runs:
             if run.run_id in again:
                 continue
-            if run.run_id.encode() not in reported:
+            if run.run_id.encode() not in reported and run.status != "continued":
                 swept.left[run.run_id] = f"its outcome is not in {RUN_COMPLETED} yet"
             elif run.run_id not in rows:
                 swept.left[run.run_id] = f"its row is not in {RUN_SNAPSHOT} yet"
@@ -363,6 +373,40 @@ class Archivist:
         if not any((record.key or b"").startswith(start) for record in records):
             return NotFoundError(f"there is no run {run}", hint="`refold run list` shows all")
         return ConflictError(f"run {run} is not over", hint=f"end it first: refold run cancel {run}")
+
+
+def _is_of(run: str, name: str) -> bool:
+    """True if a run is this one, a later generation of it, or below one of these."""
+    return root_of(run) == name or is_below(run, name)
+
+
+class _Living:
+    """Runs by their plain names, of `runs`, of which a generation remains in the log that is not `marked`."""
+
+    def __init__(self, marked: Container[RunId], runs: Container[str]) -> None:
+        self._marked, self._runs = marked, runs
+        self._last: dict[bytes, tuple[str, bool]] = {}
+
+    def follow(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            run = (parse_log_key(record.key) or (RunId("."),))[0]
+            if "." not in run and run not in self._marked and root_of(run) in self._runs:
+                self._last[record.key or b""] = root_of(run), record.value is not None
+            yield record
+
+    @cached_property
+    def _living(self) -> set[str]:
+        return {run for run, valued in self._last.values() if valued}
+
+    def leaves(self, record: RunKey) -> bool:
+        """True if a record is to be erased."""
+        if record.topic not in _OF_PEOPLE:
+            return record.run_id in self._marked
+        return record.run_id not in self._living
+
+
+_OF_PEOPLE = frozenset((*ORDER[:3], *DEAD_LETTERS))
+"""Topics whose records name a run by its plain name."""
 
 
 def _parents_first(due: Iterable[ArchivableRun], gone: Container[RunId] = ()) -> list[ArchivableRun]:

@@ -141,6 +141,7 @@ class TakeOver:
         emit_from, self._anchored = max(marks.log, emit_from), False
         if snapshot.whole:
             self._log.asleep = asleep
+            self._log.count_generations(asleep)
             apart = {RunId(run): int(offset) for run, offset in marks.apart.items()}
             self._begin(marks.log, max(min([marks.anchor_offset, *apart.values()]), start), emit_from, apart)
         else:

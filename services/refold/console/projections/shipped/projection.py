@@ -6,7 +6,7 @@ from typing import Any
 from refold.client.reading.changes import STEP_KINDS
 from refold.client.reading.history import fold_to
 from refold.console.projections.batch import Batch
-from refold.console.projections.projector import RUN_ENDS, Accepted
+from refold.console.projections.projector import Accepted
 from refold.console.projections.runs import entry_of
 from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.beside import rows_beside, take_beside, write_beside
@@ -16,7 +16,7 @@ from refold.console.projections.shipped.turn import COUNTS, UNCOUNTED, PriceOf, 
 from refold.core import events
 from refold.core.ids import RunId, parent_of, root_of
 from refold.core.run.pausing import PARENT
-from refold.core.run.state import ENDED, RunState
+from refold.core.run.state import END_STATUSES, ENDED, RunState
 from refold.core.tables import Scalar
 from refold.engine.ports.log import Record
 from refold.sdk.projection import Projection
@@ -156,9 +156,10 @@ def _paused_by(role: str) -> int:
 
 
 def _ended(turn: Turn, event: Any, seq: int) -> None:
-    status = RUN_ENDS[type(event)]
+    status = END_STATUSES[type(event)]
     turn.run[RunAt.status], turn.run[RunAt.ended_ms] = status, turn.entry.at_ms
-    turn.sums()[getattr(DayAt, f"runs_{status}")] += 1
+    if (ends := getattr(DayAt, f"runs_{status}", None)) is not None:  # the next generation goes on
+        turn.sums()[ends] += 1
     if isinstance(event, events.RunFailed):
         failed(turn.run, event.failure, RunAt.failure_code)
         turn.count_failure("", event.failure)
@@ -287,7 +288,7 @@ _EVENTS: dict[type, Apply] = {
     events.RunStarted: _started,
     **dict.fromkeys(_SET, _set_column),
     events.StatusSet: _exposed,
-    **dict.fromkeys(RUN_ENDS, _ended),
+    **dict.fromkeys(END_STATUSES, _ended),
     events.RunRetried: _retried,
     events.RunForked: _forked,
 }

@@ -30,6 +30,7 @@ from refold.core.run.intents import (
     LABEL_CHARS,
     AnswerSignal,
     Call,
+    Continuation,
     GiveUp,
     Intent,
     PublishEvent,
@@ -366,6 +367,9 @@ class Agents:
             error = end.error
         else:
             try:
+                if isinstance(end.value, Continuation):
+                    check_bytes(end.value.input, self._budget.payload_bytes, "the input of the next generation has")
+                    return events.RunContinued(end.value.input)
                 return events.RunCompleted(agent.result_json(end.value))
             except BaseException as failure:  # noqa: BLE001 - the types of the result are the author's code, too
                 error = failure

@@ -67,6 +67,9 @@ LOADING_BYTES = 32 << 20
 
 _REPLAYED = frozenset({MIGRATE, "retry"})
 
+_OF_ONE_HISTORY = frozenset({"callback", "repair", copying.FORK})
+"""Kinds of inputs that name one generation of a run, not its latest."""
+
 
 class BlobOrders:
     """Loads and saves of a planner's lanes in the blob store; up to `LOADING_BYTES`, or one value, load at a time."""
@@ -150,7 +153,8 @@ class LargeValues:
             yield child_id(message.run_id, message.step), message.result
         # An order to retry or migrate is answered by a replay from the top, which needs all values of the run.
         elif isinstance(message, RunOperation) and message.kind in _REPLAYED:
-            yield from pointers(self._log.known(message.run_id) or RunState(message.run_id))
+            run = self._log.addressed(message.run_id)
+            yield from pointers(self._log.known(run) or RunState(run))
 
     def _load(self, item: Pending, places: Iterable[Pointed]) -> None:
         left = set(places)
@@ -265,8 +269,19 @@ class DecideLoop:
             if isinstance(item.input, ToolResult):
                 self._outbox.bases.answered(item.input, record)
         message = item.input
+        if item.record is not None:
+            self._address(item, message)
         loads = not isinstance(message, verdict.Start) or self._needs_input(item, message, now)
         return not self._large.awaits(item, loads=loads)
+
+    def _address(self, item: Pending, message: verdict.Input | None) -> None:
+        """Address an input of people by a run's plain name to its latest generation."""
+        if isinstance(message, verdict.Start):
+            latest = self._log.addressed(message.request.run_id)
+            # A repeated request means the run: before the next generation has begun, the one that is over answers.
+            item.redirect(self._log.before(latest) if self._log.known(latest) is None else latest, message)
+        elif isinstance(message, RunSignal | RunOperation) and message.kind not in _OF_ONE_HISTORY:
+            item.redirect(self._log.addressed(message.run_id), message)
 
     def _needs_input(self, item: Pending, message: verdict.Start, now: int) -> bool:
         """True if a request is for a known run, or starts one now: others need no values."""
@@ -372,7 +387,7 @@ class DecideLoop:
     def _is_admitted(self, item: Pending, now: int) -> bool:
         """True if there is room for another run; if not, its request waits or is refused."""
         message = item.input
-        if not isinstance(message, verdict.Start):
+        if not isinstance(message, verdict.Start) or message.before is not None:  # it takes the room of that one
             return True
         if message.origin is None and (why := self._admission.refuses(message.request, now)):
             self.bury(item, "no_room", why, now)
@@ -597,14 +612,15 @@ class DecideLoop:
         """Park an input whose subject is unknown and may be under way."""
         if item.record is None or isinstance(item.input, verdict.UnreadableResult):
             item.finish()
-        elif item.waited_for_subject:
+        elif item.waited_for_subject and item.run_id not in self._log.beginning:
             self.bury(item, ruling.code, f"{ruling.reason}, and nothing is under way that would tell", now)
         elif ruling.code == "unknown_run" and not self._inbox.parkable(item):
             reason = f"{ruling.reason}, and too much waits for such runs: say it again when it has begun"
             self.bury(item, ruling.code, reason, now)
         elif ruling.code == "unknown_run":
             self._inbox.park(item)
-            self._shared.unknown_runs.add(self._partition, item)
+            if item.run_id not in self._log.beginning:  # a generation begins for certain
+                self._shared.unknown_runs.add(self._partition, item)
         else:
             item.forget_log_end()
             item.has_waited(WaitsFor.CATALOG)

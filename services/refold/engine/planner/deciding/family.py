@@ -103,8 +103,9 @@ class Family:
             about = message.request.run_id if isinstance(message, Start) else message.run_id
             key = child_id(about, message.step) if isinstance(message, ChildEnded) else about
             self._predecessors[key, type(message)] = run, self._task_of(message, offset)
-        if entry.seq == 1 and (origin := family.origin_of(after)):
+        if entry.seq == 1:
             self._predecessors.pop((run, Start), None)
+        if entry.seq == 1 and (origin := family.origin_of(after)):
             self._predecessors[run, ParentEnded] = run, self._task_of(family.left(run, origin.parent), offset)
         for message in self._otherwise(after) if entry.seq == 1 or _is_inherited_pause(entry) else ():
             self._predecessors[run, PauseAbove] = run, self._task_of(message, offset)
@@ -183,6 +184,8 @@ class Family:
             if message.used is not None and message.root:
                 self._unheard[child_id(message.run_id, message.step)] = message.used
         run = message.request.run_id if isinstance(message, Start) else message.run_id
+        if isinstance(message, Start) and message.before is not None:
+            self._log.beginning.add(run)
         return Pending(run, message, owing=Owing(Cause(RUN_LOG, self._partition, offset), self._outbox.owed))
 
 

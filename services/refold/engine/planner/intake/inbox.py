@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from refold.core.events import Cause, Entry
 from refold.core.ids import EntryId, RunId
-from refold.core.planning.verdict import ChildEnded, Due, Input
+from refold.core.planning.verdict import Due, Input
 from refold.core.run.handed import NO_VALUES, Values
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
@@ -102,8 +102,8 @@ class Pending(Owed):
         if owing is not None:
             owing.among.acknowledge(owing.cause.offset)
 
-    def redirect(self, run: RunId, message: ChildEnded) -> None:
-        """Replace the message by a fuller one, or by one for another run."""
+    def redirect(self, run: RunId, message: Input) -> None:
+        """Replace the message by a fuller one, or the run that it is for."""
         self.run_id, self.input = run, message
 
     def rest(self) -> None:

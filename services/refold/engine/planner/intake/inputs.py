@@ -65,6 +65,8 @@ def _read_request(record: Record, value: bytes, max_bytes: int) -> tuple[RunId, 
     # Only accepted entries start children: a request for one could act in its parent's name.
     if "." in request.run_id:
         raise MalformedError(f"{request.run_id[:80]!r} is the id of a child, which only its parent starts")
+    if "+" in request.run_id:
+        raise MalformedError(f"{request.run_id[:80]!r} is the id of a generation, which only the one before starts")
     trace = headers.traceparent(record.read_headers())
     return run_id(request.run_id), Start(request, request_digest(request), seed="", traceparent=trace)
 

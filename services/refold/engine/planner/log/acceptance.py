@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from refold.core.errors import FoldError, MalformedError
 from refold.core.events import Entry
-from refold.core.ids import RunId, parents_of, parse_log_key
+from refold.core.ids import (
+    RunId,
+    generation_id,
+    generation_of,
+    next_generation,
+    parents_of,
+    parse_log_key,
+    root_of,
+)
 from refold.core.run import chain
 from refold.core.run.chain import Head, LogRecord
 from refold.core.run.disorder import Aside
@@ -121,7 +129,8 @@ class Acceptance:
     """Accepted and speculated states of the runs of one lane. `fold` has live runs, `finished` rows of runs that are
     over, `erased` closed ids, `asleep` runs that only the `snapshot` has. `end_seen` is the known end of the log,
     `requested_at` the position when an end was requested. Records before `began` count for runs `apart` only. `unread`
-    has own entries not read or accepted so far, by record key; None: the outcome is unknown."""
+    has own entries not read or accepted so far, by record key; None: the outcome is unknown. `beginning` are
+    generations that are to begin here."""
 
     def __init__(
         self, inbox: Inbox, live: LiveCode, journal: Journal, *, windows: Windows, member: str, lost: Lost
@@ -130,6 +139,8 @@ class Acceptance:
         self.fold, self.finished, self.erased = LogFold(lost), Finished(), Markers()
         self.snapshot = PartitionSnapshot(self.finished)
         self.asleep: dict[RunId, Asleep] = {}
+        self._generations: dict[str, int] = {}
+        self.beginning: set[RunId] = set()
         self.apart: dict[RunId, int] = {}
         self.snapshot_writer = SnapshotWriter(self.finished, member, state=self.fold.states.get)
         self.woken: list[RunState] = []
@@ -168,6 +179,32 @@ class Acceptance:
     def known(self, run: RunId) -> RunState | None:
         """As `latest`, also for a run that stands still."""
         return self.speculated.get(run) or self.stands(run) or self.fold.ended(run)
+
+    # Generations of a run, by its plain name
+
+    def addressed(self, run: RunId) -> RunId:
+        """The latest generation of a run, perhaps one that is to begin; ids of children are returned unchanged."""
+        root, latest = root_of(run), run
+        if "." in run:
+            return run
+        if (number := self._generations.get(root)) is not None:
+            return generation_id(root, number)
+        while latest not in self.fold.states and (row := self.finished.get(latest)) and row.status == "continued":
+            if (later := next_generation(latest)) not in self.finished:
+                break
+            latest = later
+        return latest
+
+    def before(self, run: RunId) -> RunId:
+        """The generation before this one; a first one is returned unchanged."""
+        return generation_id(root_of(run), generation_of(run) - 1)
+
+    def count_generations(self, runs: Iterable[RunId]) -> None:
+        """Note the latest generation of these live runs."""
+        for run in runs:
+            if "+" in run and "." not in run:
+                root = root_of(run)
+                self._generations[root] = max(generation_of(run), self._generations.get(root, 1))
 
     def forkable(self, run: RunId) -> bool:
         """True if a history may be copied under this id: neither erased nor frozen."""
@@ -310,8 +347,14 @@ class Acceptance:
 
     def _row(self, after: RunState) -> bytes:
         """Add the row of a run that is over now."""
-        # Rows of ancestors are kept as long: one that began again would find its child over, without a result.
-        for above in parents_of(after.run_id):
+        run = after.run_id
+        if after.status == "continued":
+            self.count_generations([next_generation(run)])
+        elif self._generations.get(root_of(run)) == generation_of(run) and "." not in run:
+            del self._generations[root_of(run)]  # its row is found by the rows of the earlier ones
+        # Rows of ancestors are kept as long: one that began again would find its child over, without a result. The same
+        # holds for the row of a first generation, by which a repeated request has no effect.
+        for above in (*parents_of(run), *([RunId(root_of(run))] if "+" in run else ())):
             if row := self.finished.extend(above, after.at_ms):
                 self.snapshot_writer.over(above, row)
         return self.finished.add(after)
@@ -445,6 +488,9 @@ class Acceptance:
             if link.entry is not None and link.state is not None:
                 record_value = value if link is judged else link.held[0].value
                 self.snapshot_writer.add(run, record_value, seq=link.entry.seq, offset=offset)
+                if "+" in run and not link.state.over:
+                    self.count_generations([run])
+                    self.beginning.discard(run)
                 happened.append(AcceptedEntry(link.state, link.entry, offset))
         if judged.mended:
             happened.append(Repaired(self.fold.states[run], offset))

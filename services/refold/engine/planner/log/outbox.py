@@ -13,7 +13,16 @@ from refold.core.approval.catalog import Catalog, Halts
 from refold.core.ids import CallId, EntryId, RunId, call_id, entry_id, parse_approval_id, parse_call_id
 from refold.core.messages import ApprovalRequest, Hold, RunOutcome, ShortRequest, ToolRequest, ToolResult
 from refold.core.planning.asking import opened_by
-from refold.core.planning.commands import Command, ask_people, close, commands, outcome, recall, request, without_result
+from refold.core.planning.commands import (
+    Command,
+    ask_people,
+    close,
+    commands,
+    outcomes,
+    recall,
+    request,
+    without_result,
+)
 from refold.core.planning.verdict import Decided, Undeliverable
 from refold.core.run.building import Base, calls_before
 from refold.core.run.chain import CLOCK_PROBE_KEY, anchor_key
@@ -395,7 +404,7 @@ class Outbox:
         ends = self._ends.pop(state.run_id, [])
         if state.over and state.end is None:  # only its held-back records are known
             self._emit_records(ends, offset)
-        orders = [outcome(state)] if state.end else []
+        orders = outcomes(state)
         for step, opened in sorted(state.open.items()) if not (state.over or state.copying) else ():
             if opened.phase == "dispatched":
                 # A predecessor has probably sent it: executors differ in the bases that they hold.
