@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,12 +14,13 @@ from refold.core.events import (
     CallbackCreated,
     RunSuspended,
     SignalReceived,
+    SleepStarted,
     StepGivenUp,
     WaitEnded,
     WaitExpired,
     WaitStarted,
 )
-from refold.testing import start
+from refold.testing import replay, start
 from refold.testing.agents import START_MS, AgentRun
 
 app = App("waiting")
@@ -296,3 +297,34 @@ def test_what_is_recorded_of_a_wait() -> None:
         SignalReceived("s-1", "go", '{"n":1}', "bob"),
         WaitEnded(1, "s-1"),
     ]
+
+
+def test_a_replay_sleeps_until_the_recorded_time_whatever_the_code_computes_today() -> None:
+    app, hours = App("zones"), [1]
+
+    @app.agent
+    async def ticks(ctx: Context) -> list[str]:
+        tick = await ctx.sleep_until(ctx.now() + timedelta(hours=hours[0]))
+        past = await ctx.sleep_until(tick - timedelta(hours=2))
+        return [tick.isoformat(), past.isoformat(), ctx.now().isoformat()]
+
+    slept = start(app, "ticks").finish()
+    begun = slept.state.started_ms
+
+    assert slept.value == [f"{datetime.fromtimestamp(begun / 1000 + 3600 * h, UTC).isoformat()}" for h in (1, -1, 1)]
+    hours[0] = 5  # as after a change of the rules of a zone
+    replay(app, slept)
+    assert [event.until_ms - begun for event in slept.events if isinstance(event, SleepStarted)] == [
+        3_600_000,
+        -3_600_000,
+    ]
+
+
+def test_a_time_without_a_zone_is_no_time_to_sleep_until() -> None:
+    app = App("zones")
+
+    @app.agent
+    async def naive(ctx: Context) -> None:
+        await ctx.sleep_until(datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+
+    assert "tzinfo" in str(start(app, "naive").finish().failure)

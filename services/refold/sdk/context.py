@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overloa
 from uuid import UUID
 
 from refold.core.errors import ChildFailed, MalformedError, UsageError
-from refold.core.events import ChildCompleted, Failure
+from refold.core.events import LAST_MS, ChildCompleted, Failure
 from refold.core.ids import (
     LIFE_CALLBACKS,
     RunId,
@@ -451,6 +452,20 @@ class Context:
             if new:
                 running.record(intents.Patch(patch))
         return self._patched[patch]
+
+    async def sleep_until(self, when: datetime) -> datetime:
+        """Sleep durably until a time, and return it as the log has it, in UTC.
+
+        In a replay the recorded time counts, even if the code computes another one today, for instance after the rules
+        of a time zone changed. A past time is a step too. **Raises** UsageError for a time without a zone.
+        """
+        running = loop.running("ctx.sleep_until")
+        if when.tzinfo is None:
+            raise UsageError(f"ctx.sleep_until({when!r})", hint="give the time a zone: `datetime(..., tzinfo=UTC)`")
+        until_ms = min(math.ceil(round(when.timestamp() * 1000, 3)), LAST_MS)
+        until_ms = await running.ask(intents.Sleep(until_ms))
+        running.reach(until_ms / 1000)
+        return _EPOCH + timedelta(milliseconds=until_ms)
 
     def now(self) -> datetime:
         """Return the time of the record that ended the agent's last wait, in UTC; constant until `await`."""

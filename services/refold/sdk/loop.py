@@ -193,10 +193,14 @@ class Loop(_LOOP):  # type: ignore[misc]
         return self.moment.recorded or (self.moment.stays > 0 and self.steps.so_far() < self.moment.stays)
 
     def fire(self, timer: Timer) -> None:
-        """Queue the callback of a timer, and move the clock to its time at least: the entry's may be earlier."""
+        """Queue the callback of a timer, and move the clock to its time at least."""
         if not timer.cancelled():
-            self._time = max(self.time(), timer.when())
+            self.reach(timer.when())
             self.ready.append(timer)
+
+    def reach(self, when: float) -> None:
+        """Move the clock to a time at least, in seconds since 1970: the entry that ended a sleep may be earlier."""
+        self._time = max(self.time(), when)
 
     def next_ordinal(self) -> int:
         self._ordinal += 1

@@ -113,12 +113,19 @@ class Call(Intent):
 
 @dataclass(slots=True, eq=False)
 class Sleep(Intent):
-    """Wait until a time. **Units**: milliseconds since 1970."""
+    """Wait until a time. **Units**: milliseconds since 1970. Its value is that time."""
 
     until_ms: int
 
     def agrees(self, recorded: Step) -> bool:
-        return isinstance(recorded, events.SleepStarted)
+        """As `Intent.agrees`. The recorded time holds: code that computes it by other rules of a zone still agrees."""
+        if not isinstance(recorded, events.SleepStarted):
+            return False
+        self.until_ms = recorded.until_ms
+        return True
+
+    def value_of(self, outcome: Settled) -> int:
+        return self.until_ms
 
     def recorded(self, step: int) -> events.Event:
         return events.SleepStarted(step, self.until_ms)
