@@ -16,12 +16,12 @@ from pydantic_ai.agent import Agent, ModelRequestNode
 from pydantic_ai.capabilities.abstract import leaf_capabilities
 from pydantic_ai.capabilities.combined import CombinedCapability
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, RetryPromptPart, UserContent
+from pydantic_ai.messages import ModelMessage, ModelRequest, RetryPromptPart, UserContent, UserPromptPart
 from pydantic_ai.run import AgentRun
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_graph import End
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, Unpack
 
 from refold.contrib.pydantic_ai import outside
 from refold.contrib.pydantic_ai.approvals import RefoldApprovals
@@ -31,6 +31,7 @@ from refold.contrib.pydantic_ai.run_context import dump_deps
 from refold.core.errors import ChildFailed, TerminalError, UsageError
 from refold.core.ids import parent_of
 from refold.core.wire import canonical
+from refold.core.wire.canonical import utf8_bytes
 from refold.sdk import loop
 from refold.sdk.agent import AgentDef
 from refold.sdk.app import App
@@ -46,8 +47,20 @@ GOES_ON = "refold.goes-on"
 REQUESTS = 200
 """Requests to models in one run: a replay repeats all of them, each with all earlier messages."""
 
+MOST_CARRIED, CARRIED_BYTES = 200, 48 * 1024
+"""Messages, and their bytes, that a session carries to its next generation."""
+
 MOST_TOLD = 512 * 1024
 """Bytes of messages up to which a conversation continues in a child, as one input in one record."""
+
+
+class DurableOptions(TypedDict, total=False):
+    """Options of `durable` that any agent has; see `AgentDef`."""
+
+    name: str
+    version: str
+    retention: timedelta | None
+    budget: Budget | None
 
 
 def durable(
@@ -55,12 +68,10 @@ def durable(
     agent: Agent[Any, Any],
     durability: RefoldDurability[Any] | None = None,
     *,
-    name: str = "",
-    version: str = "",
-    retention: timedelta | None = None,
     usage_limits: UsageLimits | None = None,
-    budget: Budget | None = None,
     requests: int = REQUESTS,
+    sessions: bool = False,
+    **options: Unpack[DurableOptions],
 ) -> AgentDef:
     """Make an agent of pydantic-ai one of an app, once all its tools are there: `durable(app, agent)`.
 
@@ -68,12 +79,14 @@ def durable(
     is its output. `durability` has the options of models and tools, if the agent was not made with one already;
     `usage_limits` are for each run (50 requests by default), and a `budget` holds over all that it starts. After this
     number of `requests` to models a conversation goes on in a child of the run, which bounds the cost of replays. In
-    the code of another agent, `await agent.run(...)` is durable as well. **Raises** UsageError, by name, for deps
+    the code of another agent, `await agent.run(...)` is durable as well. With `sessions` a run is a conversation that
+    lives on: each update `message` is a user's prompt, answered by the output. **Raises** UsageError, by name, for deps
     without a JSON form or an unknown option of a tool.
     """
     if type(requests) is not int or requests < 1:
         raise UsageError(f"requests={requests!r}", hint="give the requests that one run may have, from 1 up")
-    called, bound = _bind_durability(agent, durability, name, version)
+    version = options.get("version", "")
+    called, bound = _bind_durability(agent, durability, options.get("name", ""), version)
     if f"{bound.name}__model.request" in app.tools:
         hint = 'give one another name, or each version of one agent its version="..."'
         raise UsageError(f"app {app.name} has two agents of pydantic-ai that are called {bound.name}", hint=hint)
@@ -85,9 +98,9 @@ def durable(
         app.add_tool(tool)
     for source in bound.get_durable_operation_backend().sources:
         app.include(source)
-    body = _entry(agent, called, usage_limits, requests)
-    options = {"name": called, "version": version, "retention": retention, "budget": budget}
-    return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **options))
+    body = _session(agent, usage_limits) if sessions else _entry(agent, called, usage_limits, requests)
+    named: Any = {**options, "name": called}
+    return app.add_agent(ThinkingAgent(agent, body, bound.definition(tools), **named))
 
 
 def _bind_durability(
@@ -198,10 +211,46 @@ def _entry(agent: Agent[Any, Any], name: str, limits: UsageLimits | None, most: 
         return messages if same and len(canonical.dumps(messages)) <= MOST_TOLD and ctx.patched(GOES_ON) else []
 
     dumped = JsonCodec(Optional[agent.deps_type], f"deps of agent {name}")  # noqa: UP045 - the type is a value here
-    run.__annotations__ |= {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here
-    if isinstance(agent.output_type, type):
-        run.__annotations__["return"] = agent.output_type
+    return _typed(run, agent, agent.output_type)
+
+
+def _session(agent: Agent[Any, Any], limits: UsageLimits | None) -> FunctionType:
+    async def run(ctx: Context, deps: Any = None, message_history: list[ModelMessage] | None = None) -> Any:
+        if ctx.generation == 1:
+            message_history = await outside.history_of(agent, message_history, deps)
+        while not ctx.should_continue:
+            message = await ctx.wait_for("message")
+            try:
+                prompt = outside.prompt_of(prompts.validate_python(message.data))
+                done = await agent.run(prompt, deps=deps, message_history=message_history, usage_limits=limits)
+                ctx.answer(message, outputs.dump_python(done.output, mode="json"))
+            except Exception as error:  # noqa: BLE001 - the user sees why, and the conversation goes on
+                ctx.answer(message, error)
+            else:
+                message_history = done.all_messages()
+        return ctx.continue_as({"deps": dump_deps(dumped, deps), "message_history": _carried(message_history or [])})
+
+    prompts: TypeAdapter[Any] = TypeAdapter(str | list[UserContent])
+    outputs: TypeAdapter[Any] = TypeAdapter(agent.output_type if isinstance(agent.output_type, type) else Any)
+    dumped = JsonCodec(Optional[agent.deps_type], f"deps of agent {agent.name}")  # noqa: UP045 - it is a value here
+    return _typed(run, agent)
+
+
+def _typed(run: Any, agent: Agent[Any, Any], output: Any = None) -> FunctionType:
+    """Give a loop the types of its agent's deps and output."""
+    types = {"deps": Optional[agent.deps_type]}  # noqa: UP045 - the type is a value here
+    run.__annotations__ |= types | ({"return": output} if isinstance(output, type) else {})
     return cast(FunctionType, run)
+
+
+def _carried(history: list[ModelMessage]) -> list[Any]:
+    """The latest messages, from a user's prompt on, that fit into the input of the next generation."""
+    starts = [n for n, each in enumerate(history) if any(isinstance(part, UserPromptPart) for part in each.parts)]
+    for start in starts:
+        kept = [dump_message(message) for message in history[start:]]
+        if len(kept) <= MOST_CARRIED and utf8_bytes(canonical.dumps(kept)) <= CARRIED_BYTES:
+            return kept
+    return []
 
 
 def _says_all(begun: AgentRun[Any, Any], request: ModelRequest) -> bool:
