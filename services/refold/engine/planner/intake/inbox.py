@@ -47,7 +47,7 @@ LARGE_BYTES = 65_536
 
 # While log, executors and ledger have one part of the inputs, the planner answers the next. Answered in one turn, all
 # runs would wait for each other.
-LEAST = 32
+LEAST = 128
 """Inputs of services that a turn of a lane answers at least; it leaves up to half of them to the next."""
 
 
