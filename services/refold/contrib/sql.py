@@ -8,6 +8,7 @@ the others return its result. **Fails** with UsageError for a connection that co
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from refold.core.errors import UsageError
@@ -27,16 +28,15 @@ _SELECT = "SELECT result FROM refold_effects WHERE key = :key"
 _UPDATE = "UPDATE refold_effects SET result = :result WHERE key = :key"
 
 
-class Done:
+class Committed:
     """State of a call in the database. `happened`: an earlier attempt has committed, with this `result`."""
 
-    def __init__(self, *, happened: bool) -> None:
-        self.happened = happened
-        self.result: Any = None
+    def __init__(self, *, happened: bool, result: Any) -> None:
+        self.happened, self.result = happened, result
 
 
 @contextmanager
-def once(connection: Any, key: str) -> Iterator[Done]:
+def once(connection: Any, key: str) -> Iterator[Committed]:
     """Commit a transaction once for an idempotency key; a block that raises rolls it back.
 
     The block acts unless `done.happened`, and sets `done.result`, a value of JSON. The tool is `keyed`. It has no probe
@@ -58,9 +58,9 @@ def once(connection: Any, key: str) -> Iterator[Done]:
         hint = "open it without autocommit: the key and the effect are one transaction"
         raise UsageError("refold.contrib.sql.once has a connection in autocommit mode", hint=hint)
     try:
-        done = Done(happened=not _execute(connection, _INSERT, key=key).rowcount)
-        if done.happened:
-            done.result = json.loads(_execute(connection, _SELECT, key=key).fetchone()[0])
+        happened = not _execute(connection, _INSERT, key=key).rowcount
+        text = _execute(connection, _SELECT, key=key).fetchone()[0] if happened else "null"
+        done = Committed(happened=happened, result=json.loads(text))
         yield done
         if not done.happened:
             _execute(connection, _UPDATE, key=key, result=json.dumps(done.result))
@@ -73,9 +73,8 @@ def once(connection: Any, key: str) -> Iterator[Done]:
 def _execute(connection: Any, statement: str, **values: str) -> Any:
     module = type(connection).__module__.partition(".")[0]
     if module == "sqlalchemy" or hasattr(connection, "get_bind"):
-        from sqlalchemy import text
-
-        return connection.execute(text(statement), values)
+        sqlalchemy: Any = import_module("sqlalchemy")  # an extra
+        return connection.execute(sqlalchemy.text(statement), values)
     if module == "psycopg":
         statement = statement.replace(":key", "%(key)s").replace(":result", "%(result)s")
     return connection.execute(statement, values)
