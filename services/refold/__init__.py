@@ -9,6 +9,7 @@ These names are for authors of agents and tools. Tests of an app need neither Ka
 - `Secret` is a value that only a tool reads: the log contains its name.
 - `Budget` limits a run, `Limit` all runs of a day or month. `Reserve` is held for a call, `Price` belongs to a model.
 - `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `apply` gets `View` and `Recorded`.
+- `App.every` declares a `Schedule`.
 - `Signal` is the result of `ctx.wait_for`, `Callback` of `ctx.callback`.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and `TimeoutError`.
 - `UsageError` and `NonDeterminismError` name the necessary change of the code.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from refold.sdk.prices import Price
     from refold.sdk.projection import Projection, Recorded, View, key, sums, table
     from refold.sdk.retry import Retry
+    from refold.sdk.schedule import Schedule
     from refold.sdk.secret import Secret
     from refold.sdk.tool import DID_NOT_HAPPEN
 
@@ -62,6 +64,7 @@ __all__ = [
     "RefoldError",
     "Reserve",
     "Retry",
+    "Schedule",
     "Secret",
     "Signal",
     "TerminalError",
@@ -88,6 +91,7 @@ _LAZY = {
     "Recorded": "refold.sdk.projection",
     "Reserve": "refold.core.run.account",
     "Retry": "refold.sdk.retry",
+    "Schedule": "refold.sdk.schedule",
     "Secret": "refold.sdk.secret",
     "Signal": "refold.core.run.intents",
     "View": "refold.sdk.projection",

@@ -221,7 +221,7 @@ def build() -> Platform:
     found = Platform()
     for chapter in (_authority, _ends, _steps, _waits, _people, _decisions, _doubts, _families, _holds, _redriven):
         chapter(found)
-    for chapter in (_budgets, _changes, _records, _letters, _live, _members, _forks, _values):
+    for chapter in (_budgets, _changes, _records, _letters, _live, _members, _forks, _values, _schedules):
         chapter(found)
     return found
 
@@ -600,6 +600,18 @@ def _live(log: Platform) -> None:
         log.write("run-stream.default", "backoff-1", key=name.encode(), value=codec.encode(part))
     log.begin("noted-1")
     log.go("noted-1", [events.RunAnnotated("n-1", f"he called {EVIL}", "ann", "requester")])
+
+
+def _schedules(log: Platform) -> None:
+    spec = {"agent": "deploy", "cron": "15 2 * * *", "every": "PT0S", "zone": "Europe/Berlin"}
+    ends = [{"tick": "2023-11-14T02:15:00+01:00", "run": "nightly.2", "status": "completed"}]
+    shown = {"spec": spec, "next": ["2023-11-15T02:15:00+01:00"], "started": 1, "skipped": 2, "failed": 0}
+    log.begin("nightly", "refold.schedule", labels={"schedule": "nightly"})
+    log.go(
+        "nightly", [events.StatusSet(json.dumps(shown | {"outcomes": ends}), "schedule"), events.WaitStarted(1, "set")]
+    )
+    log.begin("odd", "refold.schedule", labels={"schedule": EVIL})
+    log.go("odd", [events.RunCancelled(EVIL, "ann")])
 
 
 def _values(log: Platform) -> None:

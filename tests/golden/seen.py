@@ -77,6 +77,8 @@ def reading() -> Iterator[tuple[str, Case]]:
     yield "run-value", ("run", "value", "pending-1")
     yield "run-value", ("run", "value", "nobody")
     yield "run-value", ("run", "diff", "exposed-1", "5", "9")
+    for case in (("list",), ("show", "nightly"), ("show", "none")):
+        yield from (("schedule", ("schedule", *case, *more)) for more in ((), ("--json",)))
     yield "run-audit", ("run", "events", "noted-1", "--audit")
     yield "run-at", ("run", "show", "done-1", "--messages", "1")
     yield "run-diff", ("run", "diff", "done-1", "done-1")

@@ -33,6 +33,7 @@ SCREENS = {
     "/approvals/{approval:path}/outcome": ("outcome-refused",),
     "/sessions": ("sessions", "session", "sessions-empty"),
     "/tools": ("tools", "tool", "tools-empty"),
+    "/schedules": ("schedules", "schedules-empty"),
     "/limits": ("limits", "limits-empty"),
     "/operators": ("operators", "operators-empty"),
     "/dead-letters": ("letters", "letters-empty"),

@@ -137,6 +137,7 @@ def test_empty_screens_are_for_everybody(page: Page) -> None:
             ("inbox-empty", "/inbox"),
             ("sessions-empty", "/sessions"),
             ("tools-empty", "/tools"),
+            ("schedules-empty", "/schedules"),
             ("limits-empty", "/limits"),
             ("operators-empty", "/operators"),
             ("letters-empty", "/dead-letters"),

@@ -55,6 +55,7 @@ def test_every_other_screen_is_for_everybody(seeded: Dev, page: Page) -> None:
         ("session", "/sessions?session=shop-7"),
         ("tools", "/tools"),
         ("tool", "/tools?agent=coder&tool=read_file"),
+        ("schedules", "/schedules"),
         ("limits", "/limits"),
         ("operators", "/operators"),
         ("letters", "/dead-letters"),

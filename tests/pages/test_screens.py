@@ -38,7 +38,7 @@ from tests.pages.hostile import CORPUS, hostile
 from tests.pages.test_pages import Tags, check_text_alone, page
 from tests.projections import histories
 
-SCREENS = ("/", "/sessions", "/tools", "/limits", "/operators", "/dead-letters")
+SCREENS = ("/", "/sessions", "/tools", "/schedules", "/limits", "/operators", "/dead-letters")
 """Pages out of the view alone."""
 FROM_KAFKA = ("/versions", "/policies", "/start", "/dead-letters/0/0")
 

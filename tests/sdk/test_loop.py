@@ -256,4 +256,6 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
     del run
     gc.collect()
 
-    assert (len(backend._task_states), sum(isinstance(thing, Loop) for thing in gc.get_objects())) == before
+    after = len(backend._task_states), sum(isinstance(thing, Loop) for thing in gc.get_objects())
+    assert after[0] <= before[0]  # what earlier tests have left may be collected meanwhile
+    assert after[1] <= before[1]

@@ -172,10 +172,7 @@ def _verify_once(reader: LogReader, trust: Trust, now_ms: int) -> Verified:
     copied = {run: [head.id for head in state.heads] for run, state in states.items() if state is not None}
     result.settle(fold, facts)
     _check_order(result, reader, copied)
-    for run, problem in facts.wrong.items():
-        result.add("status", run, problem)
-    for run in facts.unlinked():
-        result.add("generation", run, "it does not continue the end of the generation before")
+    facts.add_to(result)
     live = {run: state for run, state in fold.states.items() if not state.over}
     _check_outcomes(result, reader, facts.ends, live, erased)
     _check_open_calls(result, reader, live, facts.pools)
@@ -218,12 +215,14 @@ class _Facts:
     heads: dict[RunId, bytes] = field(default_factory=dict)
     links: dict[RunId, bytes] = field(default_factory=dict)
 
-    def unlinked(self) -> Iterator[RunId]:
-        """Generations whose request does not name the end of the one before; an erased one is not compared."""
+    def add_to(self, result: Verified) -> None:
+        """Add the differences, and generations that do not name the end of the one before, if that is not erased."""
+        for run, problem in self.wrong.items():
+            result.add("status", run, problem)
         for run, head in self.links.items():
             before = generation_id(root_of(run), generation_of(run) - 1)
             if self.heads.get(before, head) != head:
-                yield run
+                result.add("generation", run, "it does not continue the end of the generation before")
 
     def follow(self, state: RunState, entry: Entry, name: EntryId, judged: JudgedRecord) -> None:
         """Compare a run's status by its events alone with the status of the fold, if its entries are in order."""

@@ -564,12 +564,13 @@ class CallbackFailed:
 @dataclass(frozen=True, slots=True)
 class ChildStarted:
     """The agent starts another run, whose id is derived from this step (`core.ids.child_id`). `outlives`: the child is
-    independent of this run's end and pauses."""
+    independent of this run's end and pauses. `labels`: its own, beside this run's."""
 
     step: int
     agent: str
     input: str
     outlives: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

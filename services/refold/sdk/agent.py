@@ -68,8 +68,11 @@ class AgentDef:
         self._result = JsonCodec(hints(function, subject, leave=[context]).get("return", Any), f"result of {subject}")
         self.result_json, self.read_result = self._result.dump, self._result.load
         scan.check(function, subject)
-        if portable and (not version or len(foundation(self._functions)) > 1):
-            raise UsageError(f"{subject} is not portable", hint="give it a version, and use asyncio alone")
+        self._check_portable()
+
+    def _check_portable(self) -> None:
+        if self._portable and (not self.declared or len(foundation(self._functions)) > 1):
+            raise UsageError(f"agent {self.name} is not portable", hint="give it a version, and use asyncio alone")
 
     def _check_limits(self, budget: object, retention: timedelta | None) -> None:
         if budget is not None and not isinstance(budget, Budget):

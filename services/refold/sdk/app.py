@@ -14,12 +14,16 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
+from pydantic import ValidationError
+
 from refold.core.approval.condition import Condition, Language
 from refold.core.errors import UsageError
 from refold.core.events import Spendable
+from refold.core.ids import run_id
 from refold.core.planning.verdict import AppFacts
 from refold.core.redaction import redacted
 from refold.core.run.account import Reserve
+from refold.core.run.intents import SCHEDULE_AGENT
 from refold.core.run.replay import Moment
 from refold.core.run.state import RunState
 from refold.core.wire import canonical
@@ -32,6 +36,7 @@ from refold.sdk.plan import plan as plan_agent
 from refold.sdk.prices import Price, Prices
 from refold.sdk.projection import Projection
 from refold.sdk.retry import Retry
+from refold.sdk.schedule import Schedule, ScheduleOptions, schedule
 from refold.sdk.secret import Provider, from_environment
 from refold.sdk.source import spoken
 from refold.sdk.sources import ToolSource, ToolTable
@@ -124,6 +129,7 @@ class App:
         self._agent_by_function: dict[Callable[..., Any], AgentDef] = {}
         self._listeners: list[Listener] = []
         self.projections: dict[str, type[Projection]] = {}
+        self.schedules: dict[str, Schedule] = {}
 
     @staticmethod
     def load(target: str) -> "App":
@@ -311,6 +317,23 @@ class App:
             return body
 
         return register_listener
+
+    def every(self, name: str, agent: Callable[..., Any] | str, **options: Unpack[ScheduleOptions]) -> None:
+        """Run an agent on a schedule: `app.every("nightly", report, cron="15 2 * * *", zone="Europe/Berlin")`.
+
+        For the options see `Schedule`. `refold schedule apply` begins it, as `refold dev` does. **Raises** UsageError.
+        """
+        callee = self.find_agent(agent)
+        callee.input_json(options.get("input"))
+        if name in self.schedules:
+            raise UsageError(f"app {self.name} has two schedules {name}", hint="rename one")
+        try:
+            self.schedules[run_id(name)] = Schedule(agent=callee.name, **options)
+        except ValidationError as error:
+            reasons = "; ".join(f"{'.'.join(map(str, each['loc']))} {each['msg']}" for each in error.errors())
+            raise UsageError(f"schedule {name}: {reasons.strip()}") from None
+        if SCHEDULE_AGENT not in self.agents:
+            self.add_agent(AgentDef(cast(FunctionType, schedule), name=SCHEDULE_AGENT, version="1", portable=True))
 
     def listeners(self, event: str, data: str) -> list[str]:
         """Names of the agents to run for a published event; `data` is its JSON."""

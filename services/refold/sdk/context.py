@@ -280,11 +280,19 @@ class Context:
         return loop.step(started(self._names[0], callee, given, on_parent_end, typed=not isinstance(agent, str)))
 
     def start(
-        self, agent: Callable[..., Any] | str, given: Any = None, *, on_parent_end: OnParentEnd = "cancel"
+        self,
+        agent: Callable[..., Any] | str,
+        given: Any = None,
+        *,
+        on_parent_end: OnParentEnd = "cancel",
+        labels: Mapping[str, str] | None = None,
     ) -> asyncio.Future[Any]:
-        """Run another agent at once, without `await`: a future, which may be awaited, given to `gather`, or dropped."""
+        """Run another agent at once, without `await`: a future, which may be awaited, given to `gather`, or dropped.
+
+        Its `labels` are added to those of this run, which win.
+        """
         callee = self.find_agent(agent)
-        intent = started(self._names[0], callee, given, on_parent_end, typed=not isinstance(agent, str))
+        intent = started(self._names[0], callee, given, on_parent_end, typed=not isinstance(agent, str), labels=labels)
         return loop.running("ctx.start").ask(intent)
 
     def publish(self, event: str, data: Any = None) -> None:
@@ -509,7 +517,15 @@ def _checked_id(run: str, feature: str) -> RunId:
         raise UsageError(f"{feature} of run {run!r}: {error}", hint="pass the run's id") from None
 
 
-def started(run_id: str, agent: Callee, payload: Any, on_parent_end: OnParentEnd, *, typed: bool) -> intents.StartRun:
+def started(
+    run_id: str,
+    agent: Callee,
+    payload: Any,
+    on_parent_end: OnParentEnd,
+    *,
+    typed: bool,
+    labels: Mapping[str, str] | None = None,
+) -> intents.StartRun:
     """Request to run an agent. **Raises** UsageError for an unfit input."""
     if on_parent_end not in ("cancel", "abandon"):
         raise UsageError(f"on_parent_end={on_parent_end!r}", hint="it is 'cancel' or 'abandon'")
@@ -523,7 +539,8 @@ def started(run_id: str, agent: Callee, payload: Any, on_parent_end: OnParentEnd
         end = f"was {ended.status}" if code == "cancelled" else "failed"
         raise ChildFailed(f"run {run} of {agent.name} {end}: {message}", run_id=run, code=code, message=message)
 
-    return intents.StartRun(agent.name, input_json, on_parent_end == "abandon", read, agent.means)
+    own = {str(name): str(value) for name, value in (labels or {}).items()}
+    return intents.StartRun(agent.name, input_json, on_parent_end == "abandon", read, agent.means, own)
 
 
 _GONE = {

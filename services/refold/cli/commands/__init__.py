@@ -49,6 +49,20 @@ _RUN = CommandGroup(
         "Repair": "retry resolve migrate repair erase",
     },
 )
+_SCHEDULE = CommandGroup(
+    "Run agents by the clock.",
+    {
+        "list": Verb("schedule:list_schedules", "List schedules: their next tick, and their last run."),
+        "show": Verb("schedule:show_schedule", "Show a schedule: its next ticks, and its last runs.", "nightly"),
+        "apply": Verb("schedule:apply_schedules", "Begin the schedules of an app, and change them.", "--app app.py"),
+        "pause": Verb("schedule:pause_schedule", "Pause a schedule. Its runs go on.", "nightly --reason holidays"),
+        "resume": Verb("schedule:resume_schedule", "Resume a paused schedule.", "nightly"),
+        "trigger": Verb("schedule:trigger_schedule", "Start the agent of a schedule now.", "nightly"),
+        "backfill": Verb("schedule:backfill_schedule", "Start runs for ticks of the past.", "nightly --from 2d"),
+        "remove": Verb("schedule:remove_schedule", "End a schedule. Its runs go on.", "nightly"),
+    },
+    panels={"Look": "list show", "Change": "apply pause resume remove", "Start": "trigger backfill"},
+)
 _WORKER = CommandGroup(
     "List planners, executors and approval services.",
     {"list": Verb("workers:list_workers", "List planners, executors and approval services.", "--pool mail")},
@@ -151,6 +165,7 @@ COMMANDS = CommandGroup(
         "init": Verb("init:init", "Create a project: an agent, tools, a policy, and a test that passes.", "shop"),
         "dev": _DEV,
         "run": _RUN,
+        "schedule": _SCHEDULE,
         "why": Verb("evidence:why_event", "Show why something happened", "inc-1.3/30 --bundle why.jsonl"),
         "verify": Verb(
             "evidence:verify",
@@ -181,7 +196,7 @@ COMMANDS = CommandGroup(
         "completion": Verb("completion:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
-        "Start": "init dev run completion",
+        "Start": "init dev run schedule completion",
         "Look": "status why verify doctor worker limits deadletter archive projection",
         "Decide": "approval policy halt",
         "Operate": "setup serve topics keys",

@@ -89,7 +89,12 @@ def dev(
     with stack:
         users = ["all", "planner", "executor", "approval"]
         users += ["projections", "gateway"] * bool(load_app(app).projections)
-        watch, announced = CodeWatch(app, stack.data_dir, lambda: stack.supervisor.restart(users)), False
+
+        def restart() -> None:
+            stack.supervisor.restart(users)
+            _apply_schedules(app, stack.data_dir)
+
+        watch, announced = CodeWatch(app, stack.data_dir, restart), False
         pages = "gateway" in stack.supervisor.pids()
 
         def turn() -> None:
@@ -97,6 +102,9 @@ def dev(
             if not announced:
                 announced = True
                 _print_ready(stack, app, needs, watch.version)
+                if load_app(app).schedules:
+                    _apply_schedules(app, stack.data_dir)
+                    output.say("schedules       refold schedule list")
                 output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
             if pages and has_pages(stack):
                 pages = False
@@ -140,6 +148,13 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False, together: 
         return [service("all", **sealing), approval, *views]
     executors = [service("executor", "--pool", pool, **sealing) for pool in needs.pools]
     return [service("planner"), approval, *executors, *views]
+
+
+def _apply_schedules(app: str, data: Path) -> None:
+    # A process of its own: it waits for a planner, and has the code as it is now.
+    command = [sys.executable, "-m", "refold", "schedule", "apply", "--app", app, "--data", str(data)]
+    with (data / "logs" / "schedules.log").open("ab") as log:
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def has_pages(stack: DevStack) -> bool:

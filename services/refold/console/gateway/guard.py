@@ -23,8 +23,8 @@ MOST_BODY = 2 << 20
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _FORM = "application/x-www-form-urlencoded"
 _PAGES = re.compile(
-    r"/((runs|approvals|calls|dead-letters|static)/.*|inbox|sessions|tools|dead-letters|policies|versions|limits|operators"
-    r"|health|workers|start|login|logout|acting)?",
+    r"/((runs|approvals|calls|dead-letters|static)/.*|inbox|sessions|tools|schedules|dead-letters|policies|versions|limits"
+    r"|operators|health|workers|start|login|logout|acting)?",
     re.DOTALL,
 )
 _JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;.*)?", re.IGNORECASE)

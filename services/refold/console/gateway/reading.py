@@ -21,17 +21,18 @@ from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse, limits_of
 from refold.client.reading.history import Run
 from refold.client.reading.run import RunEvent, entry_events, exposed_values
+from refold.client.schedules import LABEL, MOST_SCHEDULES, ScheduleRow, ScheduleRun, schedule_rows
 from refold.console.gateway.rates import DEFAULT_LIMITS, GatewayLimits
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, entry_of, head_of, matching, runs_query
+from refold.console.projections.runs import ViewedRuns, entry_of, head_of, latest_generation, matching, runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped import tables
 from refold.console.projections.shipped.beside import spent_of
 from refold.console.projections.shipped.projection import Shipped
 from refold.core import errors
 from refold.core.events import Cause
-from refold.core.ids import RunId, run_id
-from refold.core.run.intents import MOST_EXPOSED
+from refold.core.ids import RunId
+from refold.core.run.intents import MOST_EXPOSED, SCHEDULE_AGENT, SCHEDULE_VALUE
 from refold.core.run.state import ENDED
 from refold.core.tables import Scalar, ViewRow
 from refold.core.topics import RUN_LOG, RUN_OPERATED, RUN_REQUESTED, RUN_SIGNALLED
@@ -165,7 +166,7 @@ class ReadSide:
 
     def run(self, view: ViewReader, run: str) -> Run:
         """Return a run. **Raises** NotFoundError, GoneError if it was erased, MalformedError for an invalid id."""
-        name = run_id(run)
+        name = latest_generation(view, run)
         history = self.kept.find(view, name)
         if history is None:
             raise _missing(view, name)
@@ -173,11 +174,11 @@ class ReadSide:
 
     def runs_at(self, view: ViewReader, run: str, seqs: Sequence[int]) -> list[Run]:
         """Return a run after each of these events. **Raises** as `run`; MalformedError for an unknown event."""
-        last = self.check(view, run)["seq"]
-        if wrong := [seq for seq in seqs if not 1 <= seq <= last]:
-            raise errors.MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {last}")
-        if not (points := ViewedRuns(view).points(run, seqs)):
-            raise _missing(view, run_id(run))
+        head = self.check(view, run)
+        if wrong := [seq for seq in seqs if not 1 <= seq <= head["seq"]]:
+            raise errors.MalformedError(f"run {run} has no event {wrong[0]}", hint=f"its events are 1 to {head['seq']}")
+        if not (points := ViewedRuns(view).points(head["run_id"], seqs)):
+            raise _missing(view, head["run_id"])
         return points
 
     def seq_at(self, view: ViewReader, run: str, at_ms: int) -> int:
@@ -203,10 +204,26 @@ class ReadSide:
 
     def values(self, view: ViewReader, run: str) -> dict[str, Any]:
         """Return the exposed values of a run. **Raises** as `run`."""
-        self.check(view, run)
-        query = Query(tables.RUN_VALUES, (Where("run_id", "=", run),), limit=MOST_EXPOSED + 1)
+        name = self.check(view, run)["run_id"]
+        query = Query(tables.RUN_VALUES, (Where("run_id", "=", name),), limit=MOST_EXPOSED + 1)
         rows = map(tables.RUN_VALUES.named, view.query(query))
         return exposed_values((row["name"], row["value"]) for row in rows)
+
+    def schedules(self, view: ViewReader) -> list[ScheduleRow]:
+        """Return the schedules by name, as their latest runs have them."""
+        of_agent = (Where("agent", "=", SCHEDULE_AGENT),)
+        found = view.query(Query(tables.RUNS, of_agent, (), "requested_ms", descending=True, limit=MOST_SCHEDULES))
+        rows = {str(row["run_id"]): row for row in map(tables.RUNS.named, found)}
+        labels = view.rows(tables.RUN_LABELS, [(run, LABEL) for run in rows])
+        values = view.rows(tables.RUN_VALUES, [(run, SCHEDULE_VALUE) for run in rows])
+        runs = []
+        for run, row in rows.items():
+            label, value = labels.get((run, LABEL)), values.get((run, SCHEDULE_VALUE))
+            status = "paused" if row["paused"] and row["status"] not in ENDED else str(row["status"])
+            named = {LABEL: str(label[tables.RUN_LABELS.places["value"]])} if label else {}
+            text = str(value[tables.RUN_VALUES.places["value"]]) if value else ""
+            runs.append(ScheduleRun(RunId(run), named, status, text))
+        return schedule_rows(runs)
 
     def letters(self, view: ViewReader, filters: api.LetterFilter) -> list[Letter]:
         where = matching(("run_id", "=", filters.run), ("code", "=", filters.code), ("at_ms", ">=", filters.since_ms))
@@ -218,21 +235,22 @@ class ReadSide:
 
     def missing(self, view: ViewReader, run: str) -> errors.NotFoundError | None:
         """Return the error of a run that the view lacks, or None."""
-        name = run_id(run)
+        name = latest_generation(view, run)
         return ViewedRuns(view).gone(name) if head_of(view, name) else _missing(view, name)
 
     def check(self, view: ViewReader, run: str) -> dict[str, Any]:
         """Return the columns of `heads` for a run with events. **Raises** as `run`."""
-        name = run_id(run)
-        head = head_of(view, name)
-        if head is None or not head["seq"]:
+        return self._head(view, latest_generation(view, run))
+
+    def _head(self, view: ViewReader, name: RunId) -> dict[str, Any]:
+        if (head := head_of(view, name)) is None or not head["seq"]:
             raise _missing(view, name)
         return head
 
     def check_seq(self, run: RunId, seq: int) -> bool:
         """Return False if this is the last possible event. **Raises** NotYetError if it is missing, and as `run`."""
         with _in_use():
-            head = self.check(self.store(), run)
+            head = self._head(self.store(), run)
         if (last := head["seq"]) < seq:
             raise NotYetError(f"run {run} has {last} events here, and not {seq}", retry_after=1.0)
         return last > seq or head["status"] not in ENDED - {"failed"}

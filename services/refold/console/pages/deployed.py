@@ -10,20 +10,25 @@ from starlette.concurrency import run_in_threadpool
 
 from refold.client.catalog import halt_rows
 from refold.client.letters import find_letter, whole_letter
+from refold.client.operations import run as operations
+from refold.client.operations.run import By
 from refold.client.reading.api import ApiBody, LetterFilter
 from refold.client.reading.member import AgentServed, ToolServed
+from refold.client.schedules import LABEL, ScheduleRow
 from refold.console.gateway.listing import version_rows
 from refold.console.gateway.roles import ROUTE_ROLES
 from refold.console.gateway.routes.health import health_of
 from refold.console.gateway.routes.lists import catalog_of, projections_of, replay_of, served_of, workers_of
-from refold.console.gateway.site import Gateway, Site
-from refold.console.pages.rendering import form_of, html_page, view_page
-from refold.console.pages.screen import SCREEN, AskForm, Cell, Grid, Passage, grid_of, url
-from refold.core.errors import RefoldError
+from refold.console.gateway.site import DEFAULT_WAIT_S, Gateway, Site
+from refold.console.pages.rendering import form_of, html_page, one_of, view_page
+from refold.console.pages.screen import SCREEN, AskField, AskForm, Cell, Grid, Passage, grid_of, url
+from refold.core.errors import NotFoundError, RefoldError
 from refold.core.redaction import public_url
 from refold.engine.ports.tables import ViewReader
 
-LETTERS = "/dead-letters"
+LETTERS, SCHEDULES = "/dead-letters", "/schedules"
+ACTS = ("trigger", "pause", "resume")
+"""What the page does with a schedule."""
 HEX_SHOWN = 2_000
 """Digits of an input in hex."""
 
@@ -90,6 +95,42 @@ def deployed_pages(site: APIRouter) -> None:
         done = await run_in_threadpool(replay_of, shared, place, dry_run=False)
         return RedirectResponse(f"{LETTERS}/{place}?sent={done.topic}/{done.partition}/{done.offset}", 303)
 
+    @site.get(SCHEDULES, response_class=HTMLResponse)
+    def schedules_page(shared: Site, request: Request) -> Response:
+        def values(view: ViewReader) -> dict[str, Any]:
+            rows = shared.reading.schedules(view)
+            live = [row.schedule for row in rows if row.status in ("active", "paused")]
+            fields = (
+                AskField("schedule", "Schedule", "pick", choices=live),
+                AskField("act", "Do", "pick", choices=ACTS),
+            )
+            form = AskForm(
+                "act", "Start or hold", SCHEDULES, fields, "Do it", "A trigger starts a run beside the ticks."
+            )
+            parts = [_schedules_grid(rows), *[form] * (bool(live) and shared.may_use("schedule_form"))]
+            lead = "Agents that run by the clock. Times are local to each schedule's zone."
+            return {"place": SCHEDULES, "title": "Schedules", "lead": lead, "parts": parts}
+
+        return view_page(SCREEN, shared, request, values)
+
+    @site.post(SCHEDULES, response_class=HTMLResponse)
+    async def schedule_form(shared: Site, request: Request) -> Response:
+        fields = await form_of(request, shared)
+        act = one_of(fields, "act", ACTS)
+
+        def perform() -> None:
+            with shared.view("") as view:
+                named = [row for row in shared.reading.schedules(view) if row.schedule == fields.get("schedule")]
+            if not named:
+                raise NotFoundError("there is no such schedule")
+            state = shared.writing.get(named[0].run_id).state
+            message = operations.signal_message(state.run_id, act, {}, actor=shared.actor)
+            word = operations.word(state, act, By(shared.actor, "", sign=shared.sign)) if act != "trigger" else None
+            shared.writing.perform(word or operations.update(state, message), DEFAULT_WAIT_S)
+
+        await run_in_threadpool(perform)
+        return RedirectResponse(SCHEDULES, 303)
+
     @site.get("/versions", response_class=HTMLResponse)
     def versions_page(shared: Site) -> HTMLResponse:
         agents, tools = served_of(shared)
@@ -145,6 +186,26 @@ def _letters_grid(shared: Gateway, view: ViewReader, filters: LetterFilter) -> G
         empty="Nothing was refused. An input that no service can use appears here with the reason; the same list:",
         command="refold deadletter list",
         note=f"the latest {filters.limit}" if len(rows) == filters.limit else "",
+    )
+
+
+def _schedules_grid(rows: list[ScheduleRow]) -> Grid:
+    return grid_of(
+        "schedules",
+        "Schedules",
+        rows,
+        "Schedule; Status status status; Agent; When; Next; Last; Started num started; Skipped num skipped",
+        {
+            "Schedule": lambda row: Cell(row.schedule, href=f"/runs/{row.run_id}"),
+            "Agent": lambda row: Cell(row.agent, href=url("/", label=f"{LABEL}={row.schedule}")),
+            "When": lambda row: Cell(row.when, note=row.zone),
+            "Next": lambda row: Cell(next(iter(row.next), ""), note=", ".join(row.next[1:])),
+            "Last": lambda row: (
+                Cell(row.outcomes[-1]["status"], "status", note=row.outcomes[-1]["tick"]) if row.outcomes else Cell("")
+            ),
+        },
+        empty="No agent runs by the clock. app.every(...) declares it, and this begins it:",
+        command="refold schedule apply --app app.py",
     )
 
 

@@ -34,6 +34,7 @@ NAVIGATION = (
     ("Inbox", "/inbox"),
     ("Sessions", "/sessions"),
     ("Agents and tools", "/tools"),
+    ("Schedules", "/schedules"),
     ("Dead letters", "/dead-letters"),
     ("Policies", "/policies"),
     ("Versions", "/versions"),

@@ -40,7 +40,17 @@ from refold.console.projections.runs import ViewedRuns
 from refold.console.projections.shipped.tables import FAMILIES, HOLDS, RUNS, STEPS
 from refold.core.errors import ConflictError, MalformedError, UnreachableError
 from refold.core.events import Event
-from refold.core.ids import RunId, child_id, is_below, parent_of, parents_of, parse_call_id, root_of, run_id
+from refold.core.ids import (
+    RunId,
+    child_id,
+    is_below,
+    next_generation,
+    parent_of,
+    parents_of,
+    parse_call_id,
+    root_of,
+    run_id,
+)
 from refold.core.messages import Hold
 from refold.core.planning.pausing import PAUSE, RESUME
 from refold.core.topics import RUN_LOG
@@ -78,14 +88,15 @@ def run_pages(site: APIRouter) -> None:
     def run_page(shared: Site, run: str, request: Request, query: Annotated[ShownOfRun, Asked()]) -> HTMLResponse:
         with shared.view_of(run, "") as view:
             history = shared.reading.run(view, run)
-            history.stall(_hold_of(view, run))
-            last, texts = history.state.head.seq, texts_of(history.state.run_id, shared.blobs)
+            name = history.state.run_id  # of the latest generation
+            history.stall(_hold_of(view, name))
+            last, texts = history.state.head.seq, texts_of(name, shared.blobs)
             at, seqs = min(query.at or last, last), [seq for seq in dict.fromkeys(query.seq) if 1 <= seq <= last]
-            summary = view.rows(RUNS, [(run,)]).get((run,))
+            summary = view.rows(RUNS, [(name,)]).get((name,))
             opened = list(dict.fromkeys(query.opened))
             below = _descendants(view, history, frozenset({*opened, *map(str, seqs)}))
             questions = _questions_of_family(shared, view, history, below, now=at == last)
-            family = view.rows(FAMILIES, [(run, 0)]).get((run, 0))
+            family = view.rows(FAMILIES, [(name, 0)]).get((name, 0))
             reasons = {seq: why(history, seq, ViewedRuns(view).find, most=MOST_CAUSES) for seq in seqs[:MOST_PANELS]}
         seqs, other = seqs[:MOST_PANELS], min(query.other, last)
         beside = {place for seq in seqs for place in (seq - 1, seq)}
@@ -101,11 +112,12 @@ def run_pages(site: APIRouter) -> None:
             shared,
             place="/",
             info=info,
-            above=parents_of(run),
-            title=run,
+            above=parents_of(name),
+            title=name,
             words=actions,
             doing=query.do if query.do in actions else "",
-            parent=parent_of(history.state.run_id),
+            parent=parent_of(name),
+            following=next_generation(name) * (info.status == "continued"),
             **_waits_of_run(shared, history, informed(shared, questions), now=live),
             summary=summary_of(summary) if summary else None,
             last=last,

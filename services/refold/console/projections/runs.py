@@ -99,6 +99,16 @@ def head_of(view: ViewReader, run: RunId) -> dict[str, Any] | None:
     return None if row is None else HEADS.named(row)
 
 
+def latest_generation(view: ViewReader, run: str) -> RunId:
+    """Id of the latest generation of a run by its plain name; `RUN+1` is the first. **Raises** MalformedError."""
+    name = run_id(run.removesuffix("+1"))
+    if {"+", "."} & set(run) or (head := head_of(view, name)) is None or head["status"] != "continued":
+        return name
+    whole = Where("root", "=", name), Where("parent", "=", "")
+    rows = view.query(Query(RUNS, whole, (), "requested_ms", descending=True, limit=1))
+    return RunId(str(rows[0][0])) if rows else name
+
+
 def matching(*conditions: tuple[str, Test, Scalar]) -> list[Where]:
     """Return the conditions with a value; an empty one matches any row."""
     return [Where(*condition) for condition in conditions if condition[2]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from refold.client.operations.runs import STALLED, Newest, RunQuery, Runs
 from refold.client.reading.history import Run
 from refold.console.projections.projector import HEADS
-from refold.console.projections.runs import ViewedRuns, runs_query
+from refold.console.projections.runs import ViewedRuns, latest_generation, runs_query
 from refold.console.projections.service import serving
 from refold.console.projections.shipped.projection import Shipped
 from refold.console.projections.shipped.tables import RUNS
@@ -47,12 +47,12 @@ class Viewed(NamedTuple):
 
 def viewed(settings: Settings, run: str, runs: Runs) -> Viewed | None:
     """Return a run from the view, at the log's end; None if the log has to be read. **Raises** GoneError."""
-    name, source = run_id(run), KafkaLogSource(settings.kafka)
-    number = home(name, source.partitions)
+    source = KafkaLogSource(settings.kafka)
+    number = home(run_id(run.removesuffix("+1")), source.partitions)
     with _view_at_end(settings, source, (number,)) as view:
         if view is None:
             return None
-        viewed_runs = ViewedRuns(view)
+        viewed_runs, name = ViewedRuns(view), latest_generation(view, run)
         current = viewed_runs.find(name)
         below = viewed_runs.family(current) if current else []
         if current is None and (gone := viewed_runs.gone(name)):

@@ -147,7 +147,7 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     if state is not None:
         return _start_again(state, message, rules)
     ask, origin = message.request, message.origin
-    if origin is None and message.before is None and (why := _not_allowed(ask, now, rules, sent_ms)):
+    if why := _why_not_allowed(message, now, rules, sent_ms):
         return Refuse("unauthorised", why)
     policy = rules.authority.catalog.current if rules.authority else ""
     above = origin or Origin(RunId(""), 0, policy, outlives=False)
@@ -170,11 +170,10 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
             above=above.above,
             budget=budget,
             sent_ms=sent_ms or 0,
-            continues=generations.link(message.before) if message.before else None,
-        )
+            continues=generations.link(message.before),
+        ),
+        *generations.first_events(message.before),
     ]
-    if message.before is not None:
-        fresh += generations.first_events(message.before)
     if message.pause is not None:
         return [*fresh, message.pause]
     # Waiting inputs are handled between this entry and the start: a cancel precedes any cost.
@@ -183,7 +182,11 @@ def _start(state: RunState | None, message: Start, now: int, rules: Rules, sent_
     return fresh
 
 
-def _not_allowed(ask: RunRequest, now: int, rules: Rules, sent_ms: int | None) -> str:
+def _why_not_allowed(message: Start, now: int, rules: Rules, sent_ms: int | None) -> str:
+    """Reason to refuse a request of a person; empty if it is allowed."""
+    if message.origin is not None or message.before is not None:
+        return ""
+    ask = message.request
     at_ms, labels = now if sent_ms is None else sent_ms, {window.label for window in rules.app.windows}
     return requester.why_refused(ask, _request_keys(rules), at_ms, labels)
 

@@ -124,7 +124,7 @@ def _child_request(state: RunState, step: int, child: RunId, started: events.Chi
         started.agent,
         started.input,
         parent_request.requester,
-        labels=parent_request.labels,
+        labels={**started.labels, **parent_request.labels},
         token=parent_request.token,
         sessions=parent_request.sessions,
     )

@@ -38,16 +38,20 @@ def successor(state: RunState, event: events.RunContinued) -> Start:
     return Start(request, order.request_digest, seed="", traceparent=order.traceparent, before=state)
 
 
-def link(before: RunState) -> events.Continued:
+def link(before: RunState | None) -> events.Continued | None:
+    if before is None:
+        return None
     earlier = before.request.continues if before.request else None
     taken = [_digest(name) for name, _ in sorted(before.mail.taken.items(), key=lambda pair: (pair[1], pair[0]))]
     digests = (earlier.taken if earlier else b"") + b"".join(taken)
     return events.Continued(before.head.id, digests[-_DIGEST * MOST_DIGESTS :])
 
 
-def first_events(before: RunState) -> list[events.Event]:
+def first_events(before: RunState | None) -> list[events.Event]:
     """First events of a generation after its request: what the one before has used, and the signals that it has not
     taken."""
+    if before is None:
+        return []
     kept = sorted(before.mail.kept.values(), key=attrgetter("seq"))
     signals: list[events.Event] = [replace(entry.signal, sent_ms=entry.came_ms) for entry in kept]
     if before.account is None:

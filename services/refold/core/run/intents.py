@@ -1,7 +1,7 @@
 """Intents of an agent: kinds, recording events, and values of their outcomes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from refold.core import events
@@ -15,6 +15,9 @@ from refold.core.wire.blobs import stands_for
 
 LABEL_CHARS, STATUS_CHARS = 100, 300
 """Limits of a label and of a status, in characters; a longer one is cut."""
+
+SCHEDULE_AGENT, SCHEDULE_VALUE = "refold.schedule", "schedule"
+"""Name of the agent of schedules, and of the value that it exposes."""
 
 STATUS = "status"
 """Name under which readers find a run's status among its exposed values."""
@@ -309,13 +312,15 @@ def words_of(step: Step) -> str:
 
 @dataclass(slots=True, eq=False)
 class StartRun(Intent):
-    """Start another run. `read` turns its end into a value or raises. For `means` see `Call`."""
+    """Start another run. `read` turns its end into a value or raises. For `means` see `Call`. A replay does not compare
+    its own `labels`."""
 
     agent: str
     input: str
     outlives: bool
     read: Callable[[events.ChildCompleted], Any]
     means: Callable[[str, str], bool] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
     texts: ClassVar[tuple[str, ...]] = ("agent", "input")
 
@@ -333,7 +338,7 @@ class StartRun(Intent):
 
     def recorded(self, step: int) -> events.ChildStarted:
         """Event that records the start of this child run as step number `step`."""
-        return events.ChildStarted(step, self.agent, self.input, self.outlives)
+        return events.ChildStarted(step, self.agent, self.input, self.outlives, self.labels)
 
 
 @dataclass(slots=True, eq=False)

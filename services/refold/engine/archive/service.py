@@ -309,11 +309,8 @@ class Archivist:
         """Keys of marked runs in all topics."""
         # Of a run by its plain name: what people have sent goes with its last generation, which may still need it.
         runs = frozenset(marked) | {RunId(root_of(run)) for run in marked if "." not in run}
-        living = _Living(marked, runs)
-        pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
+        living, names = _Living(marked, runs), self._topics_of(marked)
         records: list[RunKey] = []
-        names = [name for name in ORDER if name not in POOLED]
-        names += [f"{kind}.{pool}" for pool in sorted(pools) for kind in POOLED]
         for number, topic in enumerate(names):
             self._progress("look for what is left of erased runs", number, len(names))
             try:
@@ -324,6 +321,12 @@ class Archivist:
                     raise
                 # A topic of a pool that is no more: nothing can lie there.
         return [record for record in records if living.leaves(record)]
+
+    def _topics_of(self, marked: Mapping[RunId, RunErased]) -> list[str]:
+        pools = {*self._settings.pools, *(pool for marker in marked.values() for pool in marker.pools)}
+        return [name for name in ORDER if name not in POOLED] + [
+            f"{kind}.{pool}" for pool in sorted(pools) for kind in POOLED
+        ]
 
     def _settled(
         self, runs: list[ArchivableRun], partition: int, swept: Swept, again: Container[RunId]

@@ -12,6 +12,7 @@ from refold.client.reading import api
 from refold.client.reading.budget import LimitInUse
 from refold.client.reading.member import AgentServed, ToolServed, Workers
 from refold.client.reading.projection import ProjectionInfo
+from refold.client.schedules import ScheduleRow
 from refold.console.gateway.listing import session_page, version_rows
 from refold.console.gateway.routes.runs import query_of
 from refold.console.gateway.site import AfterHeader, Gateway, Site
@@ -62,6 +63,12 @@ def list_routes(site: APIRouter) -> None:
         """Return cancels, pauses, resumes, retries, resolutions and migrations with actor and reason, latest first."""
         with shared.view(after) as view:
             return shared.reading.actions(view, filters)
+
+    @site.get("/api/schedules", summary="List schedules")
+    def list_schedules(shared: Site, after: AfterHeader = "") -> list[ScheduleRow]:
+        """Return the schedules by name, with their next ticks and last runs. They are runs: updates and pauses too."""
+        with shared.view(after) as view:
+            return shared.reading.schedules(view)
 
     lines: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {JSON_LINES: {}}}}}
 

@@ -98,8 +98,7 @@ def run_routes(site: APIRouter) -> None:
     ) -> list[RunEvent]:
         """Return the events after a number, in order, without gaps, from at most `limit` entries."""
         with shared.view_of(run, after) as view:
-            shared.reading.check(view, run)
-            return events_after(view, run_id(run), after_seq, limit)
+            return events_after(view, shared.reading.check(view, run)["run_id"], after_seq, limit)
 
     @get("/api/runs/{run}/values", summary="List the exposed values of a run")
     def list_values(shared: Site, run: str, after: AfterHeader = "") -> dict[str, Any]:
