@@ -10,6 +10,7 @@ These names are for authors of agents and tools. Tests of an app need neither Ka
 - `Budget` limits a run, `Limit` all runs of a day or month. `Reserve` is held for a call, `Price` belongs to a model.
 - `Projection` fills tables from the log, declared with `table`, `sums` and `key`; `apply` gets `View` and `Recorded`.
 - `App.every` declares a `Schedule`.
+- A source maps each `SourceRecord` of a topic to a `NewRun`, a `NewSignal` or None.
 - `Signal` is the result of `ctx.wait_for`, `Callback` of `ctx.callback`.
 - An agent may catch `CallFailed`, `ChildFailed`, `CallbackError` and `TimeoutError`.
 - `UsageError` and `NonDeterminismError` name the necessary change of the code.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from refold.sdk.heartbeat import Cancelled, Heartbeat
     from refold.sdk.prices import Price
     from refold.sdk.projection import Projection, Recorded, View, key, sums, table
+    from refold.sdk.records import NewRun, NewSignal, SourceRecord
     from refold.sdk.retry import Retry
     from refold.sdk.schedule import Schedule
     from refold.sdk.secret import Secret
@@ -56,6 +58,8 @@ __all__ = [
     "Context",
     "Heartbeat",
     "Limit",
+    "NewRun",
+    "NewSignal",
     "NonDeterminismError",
     "NotDone",
     "Price",
@@ -67,6 +71,7 @@ __all__ = [
     "Schedule",
     "Secret",
     "Signal",
+    "SourceRecord",
     "TerminalError",
     "TransientError",
     "UsageError",
@@ -86,6 +91,8 @@ _LAZY = {
     "Context": "refold.sdk.context",
     "Heartbeat": "refold.sdk.heartbeat",
     "Limit": "refold.sdk.budget",
+    "NewRun": "refold.sdk.records",
+    "NewSignal": "refold.sdk.records",
     "Price": "refold.sdk.prices",
     "Projection": "refold.sdk.projection",
     "Recorded": "refold.sdk.projection",
@@ -94,6 +101,7 @@ _LAZY = {
     "Schedule": "refold.sdk.schedule",
     "Secret": "refold.sdk.secret",
     "Signal": "refold.core.run.intents",
+    "SourceRecord": "refold.sdk.records",
     "View": "refold.sdk.projection",
     "key": "refold.sdk.projection",
     "sums": "refold.sdk.projection",

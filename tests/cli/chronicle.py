@@ -51,6 +51,7 @@ TOPICS = (
     "dead-letter",
     "dead-letter-approval",
     "dead-letter-executor",
+    "dead-letter-source",
 )
 NOW = 1_700_000_000_000
 DOUBT = Failure("lost", "the executor died")

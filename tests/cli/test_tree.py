@@ -30,7 +30,10 @@ HEAVY = (
     "yaml",
     "refold.sdk.app",
 )
-SERVICES = ("all", "planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry", "insights")
+SERVICES = (
+    *("all", "planner", "executor", "approval", "archivist", "projections", "gateway", "telemetry", "insights"),
+    "sources",
+)
 WITHOUT_JSON: set[Words] = {("dev",), ("setup",), ("completion",)}
 WITHOUT_JSON |= {("serve", service) for service in SERVICES}
 """Processes in the foreground, and what is one line anyway. Every other command prints data with `--json`."""

@@ -70,7 +70,7 @@ def test_writers_readers_keys_and_headers_are_those_of_the_platform() -> None:
     operations, messages = DOCUMENT["operations"], DOCUMENT["components"]["messages"]
 
     writers = {each["name"] for each in operations["write-run-requested"]["tags"]}
-    assert writers == {"client", "planner", "operator", "gateway"}
+    assert writers == {"client", "planner", "operator", "gateway", "source"}
     assert "client" in {each["name"] for each in operations["read-run-log"]["tags"]}
     assert DOCUMENT["channels"]["run-stream"]["address"] == "{prefix}run-stream.{pool}"
     assert all(channel["messages"] for channel in DOCUMENT["channels"].values())

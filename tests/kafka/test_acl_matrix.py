@@ -36,6 +36,8 @@ OWN_GROUP = {
     "executor.model": "refold-executor-model",
     "approval": "refold-approval",
     "insights": "refold-insights",
+    # It waits for planners, by their positions.
+    "source": "refold-planner",
     **dict.fromkeys(
         ("client", "approver", "steward", "operator", "authority", "archivist", "viewer", "gateway", OUTSIDER), "reader"
     ),
@@ -55,8 +57,8 @@ PLACES = [
     *(("topic", operation, name) for operation, name in product(TOPIC_OPERATIONS, TOPICS)),
     *(("group", operation, name) for operation, name in product(GROUP_OPERATIONS, GROUPS)),
 ]
-CELLS = 3_248
-"""14 principals, of whom one has no right at all, x (26 topics x 8 operations + 8 groups x 3)."""
+CELLS = 3_600
+"""15 principals, of whom one has no right at all, x (27 topics x 8 operations + 8 groups x 3)."""
 
 Place = tuple[str, str, str]
 Cells = dict[tuple[str, Place], str]

@@ -39,6 +39,7 @@ def rule(name: str, *, pattern: str = "literal", operation: str = "write", permi
         ("dead-letter", "planner"),
         ("dead-letter-approval", "approval"),
         ("dead-letter-executor", "executor"),
+        ("dead-letter-source", "source"),
         ("budget-spent", "planner"),
     ],
 )
@@ -68,7 +69,7 @@ def test_every_topic_says_who_writes_and_who_reads_it() -> None:
         assert set(topic["writers"]) <= set(PRINCIPAL_ROLES)
         assert {"operator"} <= set(topic["readers"]) <= set(PRINCIPAL_ROLES)
         assert topic["writers"]
-    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES) - {"archivist", "executor"}
+    assert set(content["topics"]["run-log"]["readers"]) == set(PRINCIPAL_ROLES) - {"archivist", "executor", "source"}
 
 
 def test_the_archivist_alone_erases_and_never_in_the_catalog() -> None:

@@ -72,7 +72,7 @@ INPUTS = (RUN_REQUESTED, RUN_SIGNALLED)
 
 def find_letter(reader: LogReader, place: str) -> DeadLetter:
     """Return the dead letter at `[SERVICE/]PARTITION/OFFSET`. **Raises** UsageError, NotFoundError."""
-    parts = re.fullmatch("(?:(approval|executor)/)?([0-9]{1,9})/([0-9]{1,18})", place)
+    parts = re.fullmatch("(?:(approval|executor|source)/)?([0-9]{1,9})/([0-9]{1,18})", place)
     if parts is None:
         raise UsageError(f"{place[:80]!r} is not a dead letter", hint="write it as `refold deadletter list` does")
     topic, partition = f"{DEAD_LETTER}-{parts[1]}" if parts[1] else DEAD_LETTER, int(parts[2])

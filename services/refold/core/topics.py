@@ -68,7 +68,10 @@ DEAD_LETTER_APPROVAL = "dead-letter-approval"
 DEAD_LETTER_EXECUTOR = "dead-letter-executor"
 """Orders that executors could not use. Written by the executors of all pools; read by operators."""
 
-DEAD_LETTERS = (DEAD_LETTER, DEAD_LETTER_APPROVAL, DEAD_LETTER_EXECUTOR)
+DEAD_LETTER_SOURCE = "dead-letter-source"
+"""Records of sources that map to no input. Written by sources; read by operators."""
+
+DEAD_LETTERS = (DEAD_LETTER, DEAD_LETTER_APPROVAL, DEAD_LETTER_EXECUTOR, DEAD_LETTER_SOURCE)
 """A topic per service: a dead letter counts only from the service that reads the input."""
 
 
@@ -96,6 +99,10 @@ def kind_of(topic: str) -> str:
 def pool_of(topic: str) -> str:
     """Pool of a topic; empty for a topic that is not per pool."""
     return topic.partition(".")[2]
+
+
+PLANNERS = "refold-planner"
+"""Group of the planners."""
 
 
 def executors(pool: str) -> str:

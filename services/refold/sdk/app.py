@@ -35,6 +35,7 @@ from refold.sdk.memory import MemoryAgent, WholeCall
 from refold.sdk.plan import plan as plan_agent
 from refold.sdk.prices import Price, Prices
 from refold.sdk.projection import Projection
+from refold.sdk.records import Mapped, RecordSource, SourceRecord
 from refold.sdk.retry import Retry
 from refold.sdk.schedule import Schedule, ScheduleOptions, schedule
 from refold.sdk.secret import Provider, from_environment
@@ -45,6 +46,7 @@ from refold.sdk.tool import ToolDef, ToolOptions
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 P = TypeVar("P", bound=type[Projection])
+M = TypeVar("M", bound=Callable[[SourceRecord], Mapped])
 
 ADAPTERS = "refold.agents"
 """Group of entry points: adapters for agents, by their framework."""
@@ -130,6 +132,7 @@ class App:
         self._listeners: list[Listener] = []
         self.projections: dict[str, type[Projection]] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.sources: dict[str, RecordSource] = {}
 
     @staticmethod
     def load(target: str) -> "App":
@@ -334,6 +337,21 @@ class App:
             raise UsageError(f"schedule {name}: {reasons.strip()}") from None
         if SCHEDULE_AGENT not in self.agents:
             self.add_agent(AgentDef(cast(FunctionType, schedule), name=SCHEDULE_AGENT, version="1", portable=True))
+
+    def source(self, topic: str, *, group: str, value: Literal["json", "bytes"] = "json") -> Callable[[M], M]:
+        """Map the records of a topic of another system: `@app.source("orders", group="refold-orders")`.
+
+        `refold serve sources` calls the function with each `SourceRecord`, again after a crash; it returns `NewRun`,
+        `NewSignal` or None. **Raises** UsageError if the app has a source of this topic.
+        """
+
+        def register_source(body: M) -> M:
+            if topic in self.sources:
+                raise UsageError(f"app {self.name} has two sources of {topic}", hint="map its records in one function")
+            self.sources[topic] = RecordSource(topic, group, value, body, self.find_agent)
+            return body
+
+        return register_source
 
     def listeners(self, event: str, data: str) -> list[str]:
         """Names of the agents to run for a published event; `data` is its JSON."""

@@ -126,7 +126,7 @@ _POLICY = CommandGroup(
 )
 _SERVE = CommandGroup(
     "Run one service in this process: planner, executor, approval, archivist, projections, gateway, "
-    "telemetry or insights; or `all` that a step needs.",
+    "telemetry, insights or sources; or `all` that a step needs.",
     {
         "all": Verb("serve.all:serve_all", "Run planner, executors and relay in one process.", "--app app.py"),
         "planner": Verb("serve.planner:planner", "Decide: read inputs, write the log, request calls.", "--app app.py"),
@@ -139,6 +139,7 @@ _SERVE = CommandGroup(
             "serve.insights:insights", "Count events and raise alerts, with Faust.", "--state sqlite:///figures.db"
         ),
         "projections": Verb("serve.projections:projections", "Keep tables up to date with the log.", "--app app.py"),
+        "sources": Verb("serve.sources:sources", "Map records of other topics to runs and signals.", "--app app.py"),
     },
 )
 _TOPICS = CommandGroup(

@@ -42,7 +42,7 @@ class Layout:
     postgres: Annotated[bool, "Start a Postgres for the views, in place of SQLite."] = False
 
 
-SERVES = dict.fromkeys(("approval", "gateway", "projections"), "service.started")
+SERVES = dict.fromkeys(("approval", "gateway", "projections", "sources"), "service.started")
 SERVES |= {"planner": "lane.live", "executor": "partition.assigned", "all": "lane.live"}
 """Log event of a service once it serves."""
 MOST_GAP_S = 15.0
@@ -87,7 +87,7 @@ def dev(
     )
 
     with stack:
-        users = ["all", "planner", "executor", "approval"]
+        users = ["all", "planner", "executor", "approval", "sources"]
         users += ["projections", "gateway"] * bool(load_app(app).projections)
 
         def restart() -> None:
@@ -143,6 +143,8 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False, together: 
     views = [service("gateway", "--data", str(needs.keys.parent), **acting)] if is_installed("fastapi") else []
     if is_installed("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
         views.insert(0, service("projections"))
+    if load_app(app).sources:
+        views.append(service("sources"))
     approval = service("approval", "--key", str(needs.file("decision")))
     if together:
         return [service("all", **sealing), approval, *views]
@@ -202,7 +204,7 @@ def _print_ready(stack: DevStack, app: str, needs: Provision, code: str) -> None
         output.say("kill a service  refold dev kill executor")
 
 
-ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "broker", "valkey", "postgres")
+ROLES_KILLED = ("planner", "executor", "approval", "projections", "gateway", "sources", "broker", "valkey", "postgres")
 
 
 @dataclass(frozen=True)

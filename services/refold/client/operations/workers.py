@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from refold.client.reading import member as reading
 from refold.core.errors import RefoldError, UsageError
-from refold.core.topics import APPROVAL_REQUESTED, MEMBER, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
+from refold.core.topics import APPROVAL_REQUESTED, MEMBER, PLANNERS, RUN_REQUESTED, TOOL_REQUESTED, executors, pool_of
 from refold.core.wire.headers import SLOTS_USED, number_in
 from refold.engine.adapters.kafka.groups import GroupMember, GroupState, group_states
 from refold.engine.adapters.kafka.reader import KafkaLogReader
@@ -17,7 +17,6 @@ from refold.engine.ports.log import LogReader, Place
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import KafkaSettings
 
-PLANNERS = "refold-planner"
 MOST_MEMBERS = 1_000
 MOST_READ = 5_000
 """Most records behind a group's position that are read, in about 50 ms; beyond it all count as open."""

@@ -85,7 +85,7 @@ class PlannerSettings:
         # A pool without topics delays only its own calls.
         optional = {topics.tool_completed(pool): topics.tool_requested(pool) for pool in self.pools}
         lazy = frozenset(map(topics.tool_completed, self.beside))
-        return Membership("refold-planner", self.member, (*self.inputs, *state, topics.RUN_LOG), rare, lazy, optional)
+        return Membership(topics.PLANNERS, self.member, (*self.inputs, *state, topics.RUN_LOG), rare, lazy, optional)
 
 
 def bounds_of(settings: Settings) -> Bounds:

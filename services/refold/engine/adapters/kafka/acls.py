@@ -17,7 +17,7 @@ from refold.engine.runtime.settings import KafkaSettings
 
 PRINCIPAL_ROLES = (
     *("planner", "executor", "approval", "client", "approver"),
-    *("steward", "operator", "authority", "archivist", "viewer", "insights", "gateway"),
+    *("steward", "operator", "authority", "archivist", "viewer", "insights", "gateway", "source"),
 )
 EVERYWHERE = "*"
 POOL_ROLE = "executor"

@@ -15,9 +15,11 @@ from refold.core.wire import codec, sizes
 from refold.core.wire.headers import cloud_event
 from refold.engine.adapters.kafka import clients
 from refold.engine.adapters.kafka.errors import REFUSED, is_final, kafka_error, translate
-from refold.engine.ports.log import Headers
+from refold.engine.ports.log import Headers, Outgoing
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import KafkaSettings
+
+SentInput = RunRequest | RunSignal | RunOperation | ApprovalVote
 
 _log = structlog.get_logger()
 
@@ -27,6 +29,22 @@ REPLACED_S = 1.0
 """Seconds from a client's fatal error to its replacement: an error that comes again makes one client a second."""
 _LOOK_S = 0.01
 """Interval at which a thread checks for its report, which another thread may have polled."""
+
+
+def input_record(message: SentInput, *, partitions: int, source: str, payload_bytes: int, trace: str = "") -> Outgoing:
+    """Record of an input, for the home of its run. **Raises** UsageError if it is too large."""
+    topic = codec.SUBJECTS[type(message)]
+    if isinstance(message, ApprovalVote):
+        key = f"{message.approval_id}/{message.vote_id}"
+    else:
+        try:
+            sizes.check_input(message, payload_bytes)
+        except MalformedError as error:
+            hint = _SEND_LESS if "limit" in error.fields else error.hint
+            raise UsageError(error.message, hint=hint) from None
+        key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
+    headers = cloud_event(topic, message.run_id, id=key, source=source, at_ms=clock_ms(), trace=trace)
+    return Outgoing(topic, home(message.run_id, partitions), key.encode(), codec.encode(message), headers, 0)
 
 
 class KafkaPublisher:
@@ -46,25 +64,13 @@ class KafkaPublisher:
         self._make, self._lock = partial(_Client, settings, source), threading.Lock()
         self._client = self._make()
 
-    def send(
-        self, message: RunRequest | RunSignal | RunOperation | ApprovalVote, *, timeout_s: float = 10.0, trace: str = ""
-    ) -> tuple[int, int]:
+    def send(self, message: SentInput, *, timeout_s: float = 10.0, trace: str = "") -> tuple[int, int]:
         """Publish an input; return its partition and offset. **Raises** UnreachableError without an ack (it may have
         arrived; another send is harmless); UsageError if it is too large or the topic is missing."""
-        topic = codec.SUBJECTS[type(message)]
-        if isinstance(message, ApprovalVote):
-            key = f"{message.approval_id}/{message.vote_id}"
-        else:
-            try:
-                sizes.check_input(message, self._payload_bytes)
-            except MalformedError as error:
-                hint = _SEND_LESS if "limit" in error.fields else error.hint
-                raise UsageError(error.message, hint=hint) from None
-            key = message.run_id if isinstance(message, RunRequest) else f"{message.run_id}/{message.signal_id}"
-        headers = cloud_event(topic, message.run_id, id=key, source=self._source, at_ms=clock_ms(), trace=trace)
-        number = home(message.run_id, self._partitions)
-        value = codec.encode(message)
-        return self.send_raw(topic, number, key=key.encode(), value=value, headers=headers, timeout_s=timeout_s)
+        count, most = self._partitions, self._payload_bytes
+        record = input_record(message, partitions=count, source=self._source, payload_bytes=most, trace=trace)
+        topic, number, key, value, headers, *_ = record
+        return self.send_raw(topic, number, key=key, value=value, headers=headers, timeout_s=timeout_s)
 
     def send_raw(
         self, topic: str, partition: int, *, key: bytes, value: bytes | None, headers: Headers, timeout_s: float = 10.0
