@@ -167,6 +167,19 @@ def test_records_that_come_again_change_nothing(shop: Shop) -> None:
     assert {row["code"] for row in shop.dev.read("deadletter", "list", "--limit", "1000")} == {"unmapped"}
 
 
+def test_a_letter_is_mapped_again_by_mended_code_under_the_same_id(shop: Shop) -> None:
+    letter = shop.dev.read("deadletter", "list", "--limit", "1000")[0]
+    mended = ("--app", str(shop.dev.data / "mended.py"), "--yes")
+
+    shop.dev.refold("deadletter", "replay", letter["letter"], "--yes", code=2)
+    for _ in range(2):
+        shop.dev.refold("deadletter", "replay", letter["letter"], *mended)
+
+    run = f"shop~orders:{letter['partition']}:{letter['offset']}"
+    eventually(lambda: run in shop.runs("fulfil"), what="the run of the letter")
+    assert shop.dev.read("run", "show", run)["status"] in ("running", "completed")
+
+
 def test_each_signal_begins_its_run_and_counts_once(shop: Shop) -> None:
     shop.create("shop.events")
     events: list[tuple[str, bytes]] = [(f"t-{number % 300}", str(number).encode()) for number in range(600)]

@@ -1,7 +1,7 @@
 """Dead letters, and their inputs that may be sent again, read from their topic: any service may forge a letter."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from pydantic import Field
 
@@ -96,12 +96,14 @@ def replayed(reader: LogReader, place: str) -> tuple[Record, int]:
     return record, home_of(record, partitions)
 
 
-def original(content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str) -> Record:
-    """Return a letter's input, out of `records` from its claimed place on. **Raises** UsageError for a topic that is no
-    input, NotFoundError, ConflictError for other content."""
+def original(
+    content: DeadLetter, records: Callable[[], Iterable[Record]], *, letter: str, topics: Collection[str] = INPUTS
+) -> Record:
+    """Return a letter's input, out of `records` from its claimed place on. **Raises** UsageError for another topic than
+    `topics`, NotFoundError, ConflictError for other content."""
     hint = f"`refold deadletter show {letter}`"
-    if content.topic not in INPUTS:
-        raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(INPUTS)} are", hint=hint)
+    if content.topic not in topics:
+        raise UsageError(f"a letter from {content.topic} is not sent again, only {' and '.join(topics)} are", hint=hint)
     # Any service may forge a letter: the input itself has to lie where the letter claims.
     match = next((record for record in records() if record.offset >= content.offset), None)
     place = f"{content.topic}/{content.partition}/{content.offset}"
