@@ -1,4 +1,8 @@
-"""Pages of the site out of the files that GitHub shows: links that lead out of docs/, lists, and the navigation."""
+"""Pages of the site out of the files that GitHub shows: links that lead out of docs/, lists, and the navigation.
+
+Each page is there as Markdown, too, beside its HTML. `python docs/site/pages.py` writes docs/llms.txt, the list of them
+for programs.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,28 @@ from typing import Any
 from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+SKILL = "skills/refold/SKILL.md"
+BESIDE = {
+    "README.md": "readme.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    SKILL: "skill.md",
+}
 """Files beside docs/ that are pages, too."""
 LINK = re.compile(r"(\]\(|(?:src|srcset|href)=\")(?!https?:|mailto:|#)([^)\s\"#]+)(#[^)\s\"]*)?")
 TO_FOLDER = re.compile(r"\[([^\]]+)\]\(\x00[^)]*\)")
 FENCE = re.compile(r"^(```.*?^```[^\S\n]*$)", re.MULTILINE | re.DOTALL)
 LIST = re.compile(r"^((?![-*>|#\s]|\d+\. ).*\S.*)\n(?=[-*] |\d+\. )", re.MULTILINE)
 TITLES = {"adr": "Decisions"}
+OPENING = "After this page you "
+HEAD = """\
+# Refold
+
+> Durable AI agents as event-sourced services on Kafka, in Python: agents, tools, approvals and schedules that survive
+> any crash, because a run is a log of events.
+
+With the package installed, `refold docs guides/schedules` prints a page, `refold COMMAND --help` explains a command.
+"""
 
 
 def place(path: str) -> str:
@@ -88,7 +107,37 @@ def navigation(files: Any) -> list[Any]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite the links of a page."""
+    """Rewrite the links of a page, and write it beside its HTML."""
     uri = page.file.src_uri
     path = next((name for name, beside in BESIDE.items() if beside == uri), f"docs/{uri}")
-    return markdown if uri.startswith(("source/", "reference/")) else rewritten(markdown, path)
+    generated = uri.startswith(("source/", "reference/"))
+    whole = page.file.content_string
+    target = Path(config.site_dir) / uri
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(whole if generated else rewritten(whole, path))
+    return markdown if generated else rewritten(markdown, path)
+
+
+def contents() -> str:
+    """The text of docs/llms.txt: the pages of each section of docs/index.md, in its order, then all others."""
+    pages = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))]
+    left = {place(path): (ROOT / path).read_text() for path in (SKILL, *pages)}
+    parts = [HEAD]
+    for part in re.split(r"^## ", left["index.md"], flags=re.MULTILINE)[1:]:
+        linked = dict.fromkeys(place(normpath(f"docs/{found[2]}")) for found in LINK.finditer(part))
+        if rows := [row(page, left.pop(page)) for page in linked if page in left]:
+            parts.append("\n".join([f"## {part.partition(chr(10))[0]}\n", *rows, ""]))
+    return "\n".join([*parts, "## Optional\n", *(row(page, text) for page, text in left.items()), ""])
+
+
+def row(page: str, text: str) -> str:
+    """A page as docs/llms.txt lists it."""
+    title, opening = f"\n{text}".partition("\n# ")[2].split("\n\n")[:2]
+    if not opening.startswith(OPENING):
+        return f"- [{title}]({page})"
+    plain = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", " ".join(opening.removeprefix(OPENING).removeprefix("can ").split()))
+    return f"- [{title}]({page}): {re.split(r'[.:](?: |$)', plain)[0]}"
+
+
+if __name__ == "__main__":
+    (ROOT / "docs/llms.txt").write_text(contents())

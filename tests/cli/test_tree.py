@@ -67,6 +67,7 @@ def lines() -> list[tuple[str, str]]:
         ".ci",
         "services",
         "docs",
+        "skills",
         "examples",
         "infra",
         "benchmarks",

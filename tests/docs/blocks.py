@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+SKILL = ROOT / "skills/refold/SKILL.md"
+"""Instructions for coding agents: `test_skill` runs its blocks, which are files of one folder."""
 
 
 @dataclass(frozen=True)

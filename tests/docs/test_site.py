@@ -74,6 +74,19 @@ def test_every_public_name_has_its_place_in_the_reference(site: Path, module: An
     assert [name for name in module.__all__ if f'id="{module.__name__}.{name}"' not in text] == []
 
 
+def test_every_page_is_there_as_markdown_and_listed_for_programs(site: Path) -> None:
+    listed = re.findall(r"\]\(([^)]+\.md)\)", (site / "llms.txt").read_text())
+    schedules = (site / "guides/schedules.md").read_text()
+
+    assert len(listed) > 70
+    assert [page for page in listed if not (site / page).is_file()] == []
+    assert [page.stem for page in (site / "guides").glob("*.html") if not page.with_suffix(".md").is_file()] == []
+    assert schedules.startswith("# Schedules\n")
+    assert (site / "skill.md").read_text().startswith("---\nname: refold\n")
+    for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", re.sub(r"```.*?```", "", schedules, flags=re.DOTALL)):
+        assert (site / "guides" / target).is_file()
+
+
 def test_the_search_finds_what_pages_say(site: Path) -> None:
     index = (site / "search/search_index.json").read_text()
 

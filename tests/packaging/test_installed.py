@@ -57,11 +57,16 @@ def test_a_plain_installation_has_what_services_and_authors_need_and_no_java(pla
     services = plain.run(plain.python, "-c", SERVICES)
     tested = plain.run(plain.python, "-c", TEST)
     begun = plain.run(plain.refold, "init", "begun")
+    pages = [plain.run(plain.refold, "docs", page) for page in ("skill", "schedules")]
 
     assert [done.returncode for done in told] == [0, 0], told
     assert services.stdout.strip() == "[]", services.stderr
     assert tested.returncode == 0, tested.stderr
     assert begun.returncode == 0, begun.stderr
+    assert ["".join(done.stdout.splitlines(keepends=True)[:2]) for done in pages] == [
+        "---\nname: refold\n",
+        "# Schedules\n\n",
+    ]
     assert (plain.folder / "begun" / "tests" / "test_app.py").is_file()
 
 

@@ -15,7 +15,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_wheel_carries_code_schemas_and_infra(wheel: Path) -> None:
+def test_the_wheel_carries_code_schemas_infra_and_the_pages_of_the_docs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as content:
         names = set(content.namelist())
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
@@ -24,8 +24,9 @@ def test_the_wheel_carries_code_schemas_and_infra(wheel: Path) -> None:
     assert "refold = refold.cli.main:app" in scripts
     assert "[refold.agents]\npydantic_ai = refold.contrib.pydantic_ai:durable" in scripts
     assert "[pytest11]\nrefold = refold.testing.plugin" in scripts
-    for folder in ("schemas", "infra"):
+    for folder in ("schemas", "infra", "docs", "skills"):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"]
+        files = [path for path in files if folder != "docs" or path.suffix in (".md", ".txt")]
         assert {f"refold/_{folder}/{path.relative_to(ROOT / folder)}" for path in files} <= names
     modules = (ROOT / "services").rglob("*.py")
     assert {str(path.relative_to(ROOT / "services")) for path in modules} <= names

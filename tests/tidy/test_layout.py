@@ -15,7 +15,7 @@ from tests.order import LONGEST, TESTS
 from tests.tidy.repository import ROOT, python, text, tracked
 
 TOP = {
-    *("services", "schemas", "infra", "tests", "examples", "docs", "benchmarks"),
+    *("services", "schemas", "infra", "tests", "examples", "docs", "skills", "benchmarks"),
     *("docker-compose.yml", "pyproject.toml", "README.md", "CONTRIBUTING.md"),
     *("Makefile", "CHANGELOG.md", "LICENSE", "requirements.lock"),
 }

@@ -194,10 +194,11 @@ COMMANDS = CommandGroup(
             "r-7 --at 19 --app app.py",
         ),
         "schemas": Verb("schemas:print_document", "Print the OpenAPI or the AsyncAPI document.", "openapi"),
+        "docs": Verb("docs:print_docs", "List the pages of the documentation, or print one.", "schedules"),
         "completion": Verb("completion:print_completion", "Print the completion script of a shell.", "bash"),
     },
     panels={
-        "Start": "init dev run schedule completion",
+        "Start": "init dev run schedule docs completion",
         "Look": "status why verify doctor worker limits deadletter archive projection",
         "Decide": "approval policy halt",
         "Operate": "setup serve topics keys",

@@ -1,5 +1,5 @@
-"""Locations of Refold's data files (exported schemas, topic settings, the broker's jar list): inside the package in a
-wheel, at the top of the repository in an editable checkout."""
+"""Locations of Refold's data files (exported schemas, topic settings, the broker's jar list, documentation): inside the
+package in a wheel, at the top of the repository in an editable checkout."""
 
 from pathlib import Path
 from typing import Literal
@@ -9,7 +9,7 @@ from refold.core.errors import NotFoundError
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
-def resource(folder: Literal["schemas", "infra"], name: str = "") -> Path:
+def resource(folder: Literal["schemas", "infra", "docs", "skills"], name: str = "") -> Path:
     """Path of a data file, or of the folder without `name`. **Raises** NotFoundError if the installation is broken."""
     for base in (_PACKAGE / f"_{folder}", _PACKAGE.parents[1] / folder):
         path = base / name
