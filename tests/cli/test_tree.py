@@ -81,8 +81,8 @@ def lines() -> list[tuple[str, str]]:
     ]
 
 
-def test_there_are_at_most_seventy_one_commands() -> None:
-    assert len(TREE) <= 71
+def test_there_are_at_most_eighty_three_commands() -> None:
+    assert len(TREE) <= 83
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items(), ids=RENAMED)

@@ -244,7 +244,7 @@ def test_entries_on_their_way_are_bounded_in_number_and_in_bytes(letters: int, m
 
 def test_a_turn_answers_a_part_of_what_waits() -> None:
     rig = SlowRig()
-    for number in range(LEAST * 4):
+    for number in range(LEAST * 3):
         rig.start(f"r-{number}", "looking", {"what": "it"})
     rig.run()
     for request in rig.take():
@@ -254,9 +254,9 @@ def test_a_turn_answers_a_part_of_what_waits() -> None:
         rig.turn()
         parts.append(rig.appended - before - sum(parts))
 
-    assert parts == [LEAST * 2, LEAST, LEAST]
+    assert parts == [LEAST * 3 // 2, LEAST, LEAST // 2]
     rig.run()
-    assert len(rig.outcomes()) == LEAST * 4
+    assert len(rig.outcomes()) == LEAST * 3
 
 
 def test_an_input_without_an_entry_is_settled_however_busy_the_lane_is() -> None:

@@ -90,7 +90,7 @@ def apply_schedules(
     app: Annotated[str, "APP", "App that declares schedules: MODULE:APP or path/file.py[:APP]."],
     shell: ScheduleOptions,
 ) -> None:
-    """Begin the schedules of an app, and change those that it declares otherwise.
+    """Begin the schedules of an app. Those that it declares otherwise are changed.
 
     A schedule that the app has no more goes on: `refold schedule remove NAME` ends it.
     """
@@ -126,7 +126,7 @@ def backfill_schedule(
     to: Annotated[str, "2d|TIME", "Until this time.  \\[default: now]"] = "",
     shell: ScheduleOptions,
 ) -> None:
-    """Start the agent of a schedule for ticks of the past, one run after another, 1,000 at most."""
+    """Start the agent of a schedule for ticks of the past. One run after another, 1,000 at most."""
     start, end = until_ms(from_, "--from", ahead=-1), until_ms(to or "0s", "--to", ahead=-1)
     if start >= end:
         raise UsageError("--from is not before --to", hint="refold schedule backfill NAME --from 2d --to 1d")

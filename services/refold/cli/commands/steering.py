@@ -228,7 +228,7 @@ def update_run(
     *,
     caller: UpdateOptions,
 ) -> None:
-    """Send an update to a run and print the agent's answer. The same --id gets the same answer.
+    """Send an update to a run. The agent's answer is printed. The same --id gets the same answer.
 
     Exit codes: 1 the answer is a failure, 4 the run is over without an answer, 6 no answer within the timeout.
     """
