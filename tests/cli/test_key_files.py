@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,33 @@ def test_a_key_file_that_others_could_open_is_not_read(tmp_path: Path, mode: int
 
     with pytest.raises(UsageError, match="may be read by others"):
         keys.load(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of root are made by root")
+@pytest.mark.parametrize(
+    ("mode", "read"), [(0o440, True), (0o640, True), (0o460, False), (0o444, False), (0o400, False)]
+)
+def test_a_secret_that_kubernetes_mounts_is_read_by_the_group_of_its_pod(mode: int, read: bool) -> None:
+    """The kubelet makes the files of a Secret root's, and of the group `fsGroup`, which the process of the pod has."""
+    with tempfile.TemporaryDirectory() as folder:  # every folder above it lets others through
+        Path(folder).chmod(0o755)
+        path = Path(folder, "k.json")
+        keys.save(keys.new("vote", "ann"), path)
+        os.chown(path, 0, 10_001)
+        path.chmod(mode)
+        child = os.fork()
+        if not child:
+            os.setgroups([10_001])
+            os.setgid(10_001)
+            os.setuid(10_001)
+            try:
+                keys.load(path)
+                os._exit(0)
+            except UsageError:
+                os._exit(1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if read else 1)
 
 
 def test_a_key_is_made_with_its_mode_whatever_the_process_allows(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def load(path: Path, use: str = "") -> SigningKey:
 
 
 def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
-    """First bytes of a file that only its owner may read. **Raises** as `load`."""
+    """First bytes of a file that only its owner may read, or of root's that a group may. **Raises** as `load`."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -71,7 +71,9 @@ def read_private(path: Path, most: int = _MAX_BYTES) -> bytes:
     if status.st_uid not in (os.geteuid(), 0):  # a secret that is mounted is root's
         hint = f"make a new key, or chown it: whoever owns {path} can read and change it"
         raise UsageError(f"{path} belongs to somebody else", hint=hint)
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    # Kubernetes hands a mounted secret to a process by a group of its pod (fsGroup): it has no other way to read it.
+    others = 0o077 if status.st_uid == os.geteuid() else 0o037
+    if stat.S_IMODE(status.st_mode) & others:
         raise UsageError(f"{path} may be read by others than its owner", hint=f"chmod 600 {path}, or make a new key")
     return source
 
