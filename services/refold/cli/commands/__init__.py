@@ -148,6 +148,9 @@ _TOPICS = CommandGroup(
         "apply": Verb("topics:apply_topics", "Create missing topics and correct their settings.", "--app app.py"),
         "list": Verb("topics:list_topics", "List the topics on the broker."),
         "acls": Verb("topics:compare_acls", "Show the ACLs of each role, and compare them with the broker.", "--apply"),
+        "manifests": Verb(
+            "topics:print_manifests", "Print topics, users, ACLs and quotas as resources of Strimzi.", "--app app.py"
+        ),
     },
 )
 _KEYS = CommandGroup(
