@@ -176,3 +176,18 @@ def test_it_waits_for_a_ledger_that_is_away_and_hands_over_when_that_is_back() -
     assert waits
     assert rig.executor.drain()
     assert [until for leases in ledger.leases().values() for until in leases.values()] == [0]
+
+
+def test_calls_under_way_are_counted_for_the_autoscaler_until_they_are_over() -> None:
+    rig = executor(slots=1)
+    before = rig.executor.lanes_now().executions
+    rig.ask(a_call(number=1))
+    rig.ask(a_call(number=2))
+    running = rig.executor.lanes_now().executions
+
+    rig.end(result='"done"')
+    rig.turn()
+    rig.end(result='"done"')
+    rig.turn()
+
+    assert (before, running, rig.executor.lanes_now().executions) == (0, 1, 0)

@@ -105,7 +105,7 @@ class Executor:
         return all(over and phase == "running" for phase in left)
 
     def lanes_now(self) -> LanesNow:
-        return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes))
+        return LanesNow(len(self.lanes), sum(not lane.caught_up for lane in self.lanes), len(self.attempts))
 
     # Input
 

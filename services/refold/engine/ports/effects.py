@@ -196,7 +196,7 @@ News = tuple[str, dict[str, object]]
 
 
 class LanesNow(NamedTuple):
-    """Partitions of a service, the number of them behind, agents in memory, and `waiting` inputs by cause."""
+    """Partitions of a service, the number of them behind, runs or calls in memory, and `waiting` inputs by cause."""
 
     lanes: int = 0
     behind: int = 0

@@ -74,7 +74,7 @@ class VitalMetrics(Collector):
         gauges = {
             "refold_lanes": (of.lanes, "Partitions that the process serves"),
             "refold_ready": (not of.readiness, "1 if it has its place in the group and has caught up"),
-            "refold_live_executions": (of.executions, "Runs whose code is in memory"),
+            "refold_live_executions": (of.executions, "Runs whose code is in memory; of executors, calls under way"),
             "refold_outbox_backlog_records": (of.unacknowledged, "Records sent and not acknowledged"),
         }
         for name, (value, text) in gauges.items():
