@@ -88,14 +88,19 @@ class RecordSource:
         if isinstance(mapped, NewRun):
             return [self._request(mapped, mapped.id or record.id)]
         if isinstance(mapped, NewSignal):
-            signal_id, data = mapped.id or record.id, canonical.dumps(mapped.data)
-            signal = RunSignal(run_id(mapped.run), signal_id, "signal", data, name=check_name(mapped.name))
-            if mapped.start is not None and mapped.start.id not in ("", mapped.run):
-                raise UsageError(f"a signal for {mapped.run} starts {mapped.start.id}", hint="leave id= out of NewRun")
-            return [self._request(mapped.start, mapped.run), signal] if mapped.start else [signal]
+            return self._signal(mapped, mapped.id or record.id)
         if mapped is not None:
             raise UsageError(f"{type(mapped).__name__} is no input", hint="return NewRun, NewSignal or None")
         return []
+
+    def _signal(self, mapped: NewSignal, name: str) -> list[RunRequest | RunSignal]:
+        data = canonical.dumps(mapped.data)
+        signal = RunSignal(run_id(mapped.run), name, "signal", data, name=check_name(mapped.name))
+        if mapped.start is None:
+            return [signal]
+        if mapped.start.id not in ("", mapped.run):
+            raise UsageError(f"a signal for {mapped.run} starts {mapped.start.id}", hint="leave id= out of NewRun")
+        return [self._request(mapped.start, mapped.run), signal]
 
     def _request(self, start: NewRun, name: str) -> RunRequest:
         if "." in name or "+" in name:

@@ -23,9 +23,7 @@ _RUN = CommandGroup(
         "signal": Verb(
             "steering:signal_run", "Send a signal that a run waits for, now or later.", "r-7 shipped --payload 7"
         ),
-        "update": Verb(
-            "steering:update_run", "Send an update to a run.", "r-7 add --payload '{\"item\": 7}'"
-        ),
+        "update": Verb("steering:update_run", "Send an update to a run.", "r-7 add --payload '{\"item\": 7}'"),
         "callback": Verb(
             "steering:answer_callback",
             "Complete or fail a callback by its token.",
@@ -53,12 +51,16 @@ _SCHEDULE = CommandGroup(
     "Run agents by the clock.",
     {
         "list": Verb("schedule:list_schedules", "List schedules: their next tick, and their last run."),
-        "show": Verb("schedule:show_schedule", "Show a schedule: its next ten ticks, and its last ten runs.", "nightly"),
+        "show": Verb(
+            "schedule:show_schedule", "Show a schedule: its next ten ticks, and its last ten runs.", "nightly"
+        ),
         "apply": Verb("schedule:apply_schedules", "Begin the schedules of an app.", "--app app.py"),
         "pause": Verb("schedule:pause_schedule", "Pause a schedule. Its runs go on.", "nightly --reason holidays"),
         "resume": Verb("schedule:resume_schedule", "Resume a paused schedule.", "nightly"),
         "trigger": Verb("schedule:trigger_schedule", "Start the agent of a schedule now.", "nightly"),
-        "backfill": Verb("schedule:backfill_schedule", "Start the agent of a schedule for ticks of the past.", "nightly --from 2d"),
+        "backfill": Verb(
+            "schedule:backfill_schedule", "Start the agent of a schedule for ticks of the past.", "nightly --from 2d"
+        ),
         "remove": Verb("schedule:remove_schedule", "End a schedule. Its runs go on.", "nightly"),
     },
     panels={"Look": "list show", "Change": "apply pause resume remove", "Start": "trigger backfill"},

@@ -76,14 +76,20 @@ class ForeignTopic:
             self._write(self._first)
             self._room -= len(self._first)
             self._first = []
-        if self._signals:
-            self._ends = self._ends or self._requested()
-            # A planner has 4 MiB for signals of runs that it has not begun; it refuses others.
-            if left := self._untaken(self._ends):
-                return f"planners have to take {left:,} requests before signals"
-            self._write(self._signals)
-            self._signals, self._ends = [], {}
+        if lacks := self._write_signals():
+            return lacks
         self._commit()
+        return ""
+
+    def _write_signals(self) -> str:
+        if not self._signals:
+            return ""
+        self._ends = self._ends or self._requested()
+        # A planner has 4 MiB for signals of runs that it has not begun; it refuses others.
+        if left := self._untaken(self._ends):
+            return f"planners have to take {left:,} requests before signals"
+        self._write(self._signals)
+        self._signals, self._ends = [], {}
         return ""
 
     def close(self) -> None:
@@ -173,16 +179,19 @@ class ForeignTopic:
         self._next = {number: at for number, at in self._next.items() if number in own}
         if not self._next:
             return
-        try:
-            answers = self._consumer.commit(offsets=self._at(self._next), asynchronous=False) or []
-            failed = [str(answer.error) for answer in answers if answer.error]
-        except KafkaException as error:
-            failed = [str(error)]
-        if failed:  # repeated in the next turn: perhaps no record follows
-            OUTAGES.failed("kafka.commit_late", self.source.topic, error=failed[0])
+        if failure := self._why_uncommitted():  # repeated in the next turn: perhaps no record follows
+            OUTAGES.failed("kafka.commit_late", self.source.topic, error=failure)
             return
         self._vitals.move({(self.source.topic, number): at for number, at in self._next.items()})
         self._next = {}
+
+    def _why_uncommitted(self) -> str:
+        """Commit the positions; return the reason of a failure."""
+        try:
+            answers = self._consumer.commit(offsets=self._at(self._next), asynchronous=False) or []
+        except KafkaException as error:
+            return str(error)
+        return next((str(answer.error) for answer in answers if answer.error), "")
 
     def _at(self, positions: Mapping[int, int]) -> list[TopicPartition]:
         return [TopicPartition(self.source.topic, number, at) for number, at in positions.items()]
