@@ -24,8 +24,6 @@ import orjson
 from benchmarks.prefill import finished
 from benchmarks.step import PARTITIONS, of_step
 from benchmarks.workload import app
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
 from refold.core import topics
 from refold.core.ids import EntryId, RunId
@@ -36,6 +34,8 @@ from refold.core.run.snapshot import ENDED_BYTES, MARKS_KEY, over_key, weight
 from refold.core.run.state import RunState
 from refold.core.wire import codec
 from refold.engine.adapters.kafka.topics import expected_topics
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.engine.planner.service import Planner
 from refold.engine.planner.settings import PlannerSettings
 from refold.engine.ports.log import Outgoing

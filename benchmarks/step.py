@@ -22,12 +22,12 @@ from typing import Any
 
 import orjson
 from benchmarks.workload import app
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 
 from refold.core import topics
 from refold.core.ids import home
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.adapters.memory.ledger import MemoryLedger
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.executor.gate import Gate
 from refold.engine.executor.service import Executor
 from refold.engine.executor.settings import ExecutorSettings

@@ -23,7 +23,6 @@ from benchmarks.growth import Outside, cluster, put
 from benchmarks.reader import reader
 from benchmarks.thinkers import ONE_POOL, PAGES
 from pydantic_ai.usage import UsageLimits
-from tests.eventlog.log import MemoryEventLog
 
 from refold import App
 from refold.contrib.pydantic_ai import durable
@@ -32,6 +31,7 @@ from refold.core.events import CallCompleted
 from refold.core.messages import ToolRequest, ToolResult
 from refold.core.wire import codec
 from refold.core.wire.headers import BASE
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.executor.inputs import SeenCalls
 from refold.engine.executor.settings import ExecutorSettings
 from refold.engine.planner.service import Planner

@@ -17,6 +17,8 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalDecision, ApprovalRequest, ApprovalVote, DeadLetter
 from refold.core.topics import APPROVAL_DECIDED, APPROVAL_REQUESTED, APPROVAL_VOTED, DEAD_LETTERS
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.approval.service import ApprovalService
 from refold.engine.approval.settings import ApprovalLimits, ApprovalSettings
 from refold.engine.ports.effects import AskEnd, Effect, Flow, Item, Now, Publish, Read
@@ -24,8 +26,6 @@ from refold.engine.ports.log import Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from tests.approval import questions
 from tests.approval.questions import NOW, RUN
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 from tests.roots import TRUST, entry
 
 TOPICS = (APPROVAL_REQUESTED, APPROVAL_VOTED, APPROVAL_DECIDED, "catalog", *DEAD_LETTERS)

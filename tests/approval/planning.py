@@ -11,6 +11,7 @@ from refold.core.run import chain
 from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.planner.service import Planner
 from refold.engine.planner.settings import PlannerSettings
 from refold.engine.ports.effects import Append, AskEnd, Item, Now, Publish, Read
@@ -18,7 +19,6 @@ from refold.engine.ports.log import End
 from refold.sdk.app import App
 from refold.sdk.context import Context
 from tests.approval.driving import PARTITIONS, POLICY, TOPICS, Process, World
-from tests.eventlog.log import MemoryEventLog
 from tests.roots import TRUST
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default")

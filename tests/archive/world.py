@@ -14,6 +14,7 @@ from refold.core.messages import RunRequest, ToolClaim
 from refold.core.run.erased import erased_run
 from refold.core.wire import codec
 from refold.engine.adapters.blobs.store import ObjectBlobs
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.archive.blobs import COPIES, ArchivedBlobs
 from refold.engine.archive.erasure import run_of
 from refold.engine.archive.service import Archivist
@@ -21,7 +22,6 @@ from refold.engine.archive.settings import ArchivistSettings
 from refold.engine.archive.store import ArchiveStore
 from refold.engine.ports.log import Delivery, Outgoing, Record
 from tests.cli.chronicle import Chronicle, completed, ended, proposed, requested
-from tests.eventlog.broker import MemoryBroker
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000

@@ -32,9 +32,9 @@ from refold.core.run.state import RunState
 from refold.core.topics import RUN_REQUESTED
 from refold.core.wire import codec
 from refold.core.wire.headers import TAKEN_BACK
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.ports.log import Outgoing
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryLogReader
 
 TOPICS = (
     "run-requested",

@@ -14,9 +14,9 @@ from refold.core.ids import home
 from refold.core.messages import ApprovalRequest, ApprovalVote
 from refold.core.topics import APPROVAL_VOTED
 from refold.core.wire import codec
+from refold.engine.adapters.memory.log import MemoryLogReader
 from tests.approval.driving import GATEWAY, PARTITIONS, Process, World
 from tests.approval.questions import NOW
-from tests.eventlog.log import MemoryLogReader
 from tests.roots import TRUST
 
 

@@ -28,10 +28,10 @@ from refold.core.ids import RunId, home, log_key
 from refold.core.messages import RunOutcome, ToolRequest
 from refold.core.wire import codec
 from refold.core.wire.headers import TAKEN_BACK
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.ports.log import Record
 from tests.cli.chronicle import NOW, Chronicle, completed, doubted, ended, proposed, requested
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryLogReader
 from tests.roots import TRUST
 
 

@@ -15,11 +15,11 @@ from refold.client.reading.run import versions_in_use
 from refold.core.messages import Member, MemberAgent
 from refold.core.topics import MEMBER
 from refold.core.wire import codec
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.ports.log import Outgoing
 from refold.lab.forks.report import check_replay
 from refold.sdk.source import spoken
 from tests.cli.terminal import refold
-from tests.eventlog.log import MemoryLogReader
 from tests.recovery.rig import Rig
 from tests.recovery.test_versions import app, begun, finish, one, patched, step, three, two
 

@@ -35,13 +35,13 @@ from refold.core.events import (
     StatusSet,
     TaskFailed,
 )
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.ports.effects import Effect, Item, LanesNow, News, Now
 from refold.engine.ports.log import Membership
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.host import Host
 from tests.cli.chronicle import NOW, Chronicle, ended, proposed, requested
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 
 EVIL = "a\x1b[2Jb\u202ec\nd\u2028e\x00f"
 SPELT = "a<U+001B>[2Jb<U+202E>c<U+000A>d<U+2028>e<U+0000>f"

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -14,6 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.lasting import LastingBroker
+from refold.engine.adapters.memory.log import LastingEventLog, MemoryEventLog, MemoryLogReader
 from refold.engine.ports.log import (
     Assigned,
     Delivery,
@@ -28,8 +32,6 @@ from refold.engine.ports.log import (
 )
 from refold.engine.runtime.clock import clock_ms
 from refold.engine.runtime.settings import KafkaSettings
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 from tests.waiting import GIVE_UP_S, eventually
 
 INPUTS, MORE, CHAIN = "inputs", "more", "chain"
@@ -121,6 +123,16 @@ class StingyBench(MemoryBench):
         log, rng = super().log(member, topics=topics, keep_place=keep_place), Random(member)
         log.cursors.fetch = lambda position, end: rng.randint(position + 1, end)
         return log
+
+
+class LastingBench(MemoryBench):
+    """The broker whose records are in a file; its members wait."""
+
+    def __init__(self, path: Path) -> None:
+        self.broker = self.lasting = LastingBroker(TOPICS, path, PARTITIONS, max_bytes=MAX_BYTES)
+
+    def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
+        return Follower(LastingEventLog(self.lasting, membership(member, topics=topics), keep_place=keep_place))
 
 
 class KafkaBench:

@@ -17,10 +17,10 @@ from refold.core.ids import CallId, RunId
 from refold.core.messages import StreamPart
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT, RUN_STREAM, pool_of, run_stream
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.ports.log import Outgoing, Record
 from tests.core.histories import Log, call, start
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryLogReader
 
 RUN, CALL = RunId("r"), CallId("r/3")
 KINDS = (RUN_LOG, RUN_STREAM)

@@ -18,6 +18,8 @@ from refold.core.approval.decision import Decision
 from refold.core.ids import CallId, RunId
 from refold.core.messages import ApprovalDecision, ToolRequest
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.ports.log import Outgoing, Record
 from refold.engine.runtime.clock import clock_ms
 from tests.approval.driving import SERVICE, Process, request
@@ -25,8 +27,6 @@ from tests.approval.driving import TOPICS as APPROVAL
 from tests.approval.driving import World as Voting
 from tests.archive.world import ALL, DAY
 from tests.archive.world import World as Archived
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryLogReader
 from tests.fuzz.poison import poison
 from tests.recovery.executor_rig import CLAIMS, ORDERS
 from tests.recovery.executor_rig import Rig as Executing

@@ -13,9 +13,9 @@ from refold.client.platform import Platform
 from refold.client.reading.member import Worker, WorkerGroup, Workers
 from refold.core.events import CallDispatched, CallProposed, RetryPolicy
 from refold.engine.adapters.kafka.groups import GroupState
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryLogReader
 from tests.cli.chronicle import TOPICS
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryLogReader
 from tests.gateway.test_reading import Bench
 from tests.projections.histories import begun, entries
 

@@ -46,9 +46,9 @@ from refold.core.run.state import RunState
 from refold.core.wire import canonical, codec
 from refold.core.wire.blobs import pointer_of
 from refold.core.wire.canonical import idempotency_key
+from refold.engine.adapters.memory.broker import MemoryBroker
 from tests.cli.chronicle import NOW, TOPICS, Chronicle
 from tests.core.decisions import VOTING
-from tests.eventlog.broker import MemoryBroker
 from tests.roots import TRUST, entry
 
 PARTITIONS = 4

@@ -36,10 +36,10 @@ from refold.core.events import Cause, Event
 from refold.core.ids import RunId, callback_token, home
 from refold.core.messages import ApprovalVote, DeadLetter, RunOperation, RunRequest, RunSignal
 from refold.core.wire import codec
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.runtime import keys
 from tests.cli.chronicle import NOW
 from tests.core.decisions import VOTING
-from tests.eventlog.log import MemoryLogReader
 from tests.golden import everything
 from tests.golden.everything import PARTITIONS, TOKEN
 from tests.roots import PINNED, TRUST

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from refold.core.topics import RUN_LOG
 from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka.reader import KafkaLogReader
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.runtime.settings import KafkaSettings
-from tests.eventlog.broker import MemoryBroker
 from tests.kafka.cleaning import EAGER, JUNK
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import TOPICS, Rig

@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 
 from refold.dev.kafka import EmbeddedKafka
 from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.ports.log import Assigned, Depth, Membership
 from refold.engine.runtime import host
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.settings import KafkaSettings
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 from tests.recovery.test_leaderless import Asking
 from tests.waiting import eventually
 

@@ -18,14 +18,14 @@ from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.topics import executors, tool_requested
 from refold.core.wire import canonical, codec
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.planner.service import Planner
 from refold.engine.planner.settings import Limits, PlannerSettings
 from refold.engine.ports import effects
 from refold.engine.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.sdk.app import App
 from refold.sdk.context import Context
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

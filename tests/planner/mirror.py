@@ -10,8 +10,8 @@ from refold.core.ids import log_key
 from refold.core.run.chain import anchor_name
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.ports.log import Outgoing, Record
-from tests.eventlog.broker import MemoryBroker
 from tests.planner.rig import TOPICS, Rig
 
 

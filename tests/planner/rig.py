@@ -16,12 +16,12 @@ from refold.core.messages import RunOperation, RunOutcome, RunRequest, RunSignal
 from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog, MemoryLogReader
 from refold.engine.planner.service import Planner
 from refold.engine.planner.settings import Bounds, Limits, PlannerSettings
 from refold.engine.ports.log import Outgoing
 from refold.engine.runtime.host import Host
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog, MemoryLogReader
 
 POOL = topics.tool_requested("default")
 TOPICS = [

@@ -13,9 +13,9 @@ from refold.core.messages import DeadLetter, Hold, ToolRequest
 from refold.core.run.log import FORKED
 from refold.core.topics import DEAD_LETTER, RUN_COMPLETED, RUN_LOG, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.planner.intake.inbox import WaitsFor
 from refold.engine.ports.log import Outgoing, Record
-from tests.eventlog.broker import MemoryBroker
 from tests.planner.mirror import again, fork, mirrored
 from tests.planner.rig import POOL, TOPICS, Rig
 

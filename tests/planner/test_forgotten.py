@@ -10,8 +10,8 @@ from refold.core.messages import RunErased
 from refold.core.run.erased import HORIZON_KEY
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.ports.log import Outgoing
-from tests.eventlog.broker import MemoryBroker
 from tests.planner.kin import ask
 from tests.planner.rig import TOPICS, Rig
 from tests.planner.test_copies import run_of

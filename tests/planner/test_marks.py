@@ -17,8 +17,8 @@ from refold.core.run.finished import Finished
 from refold.core.run.snapshot import MARKS_KEY, PartitionSnapshot
 from refold.core.topics import RUN_LOG, RUN_REQUESTED, RUN_SNAPSHOT
 from refold.core.wire import codec
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.ports.log import Outgoing
-from tests.eventlog.broker import MemoryBroker
 from tests.planner.mirror import again, mirrored
 from tests.planner.rig import POOL, TOPICS, Rig
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from refold.client.operations.runs import Runs
 from refold.client.reading.run import info_of
 from refold.core.events import RunRequested
+from refold.engine.adapters.memory.log import MemoryLogReader
 from tests.cli.chronicle import NOW, Chronicle, requested
 from tests.cli.test_views import drawn
-from tests.eventlog.log import MemoryLogReader
 from tests.planner.clocked import NOW as BEGUN
 from tests.planner.clocked import Rig
 

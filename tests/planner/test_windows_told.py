@@ -16,10 +16,10 @@ from refold.core.messages import ToolRequest, ToolResult, WindowSpent
 from refold.core.planning.windows import WindowKey, value_digest
 from refold.core.run.account import Amount
 from refold.core.wire import codec
+from refold.engine.adapters.memory.log import MemoryLogReader
 from refold.engine.planner.log.windows import KEEP_MS, TELL_MS
 from refold.engine.ports.log import Delivery, Outgoing
 from tests.cli.terminal import refold
-from tests.eventlog.log import MemoryLogReader
 from tests.planner.paid import Answer, Paid, ended, made, pays
 from tests.planner.test_windows import HOUR, TODAY, A, living_in, sent, status, total
 from tests.recovery.rig import SPENT

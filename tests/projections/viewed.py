@@ -16,10 +16,10 @@ from refold.core.run.log import LogFold
 from refold.core.tables import ViewRow, ViewTable
 from refold.core.topics import RUN_LOG, RUN_SNAPSHOT
 from refold.engine.adapters.kafka.source import TOPICS
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.ports.log import Place, Record
 from refold.engine.ports.tables import rows_digest
 from refold.sdk.projection import Projection
-from tests.eventlog.broker import MemoryBroker
 from tests.projections.memory_views import MemoryViewStore
 
 

@@ -14,14 +14,14 @@ from refold.core.run.fold import apply
 from refold.core.run.state import RunState
 from refold.core.topics import MEMBER
 from refold.core.wire import canonical, codec
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.planner.service import Planner
 from refold.engine.planner.settings import Bounds, PlannerSettings
 from refold.engine.ports.effects import Append, AskEnd, Item, Now, Publish, Read
 from refold.engine.ports.log import NEVER, Delivery, End, Outgoing, Record
 from refold.engine.runtime.watchdog import Mark
 from refold.sdk.app import App
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 
 INPUTS = ("run-requested", "run-signalled", "run-operated", "tool-completed.default", "approval-decided")
 OUTPUTS = ("run-log", "run-snapshot", "run-completed", "tool-requested.default", "catalog", "dead-letter")

@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 
 from refold.core.errors import UnreachableError
 from refold.engine.adapters.kafka.log import KafkaEventLog
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.ports.effects import AskEnd, Effect, Item, LanesNow, News, Now
 from refold.engine.ports.log import Assigned, End, Membership, Outgoing, Record, Shrunk, Taken
 from refold.engine.runtime.host import ASK_AGAIN_S, LONGEST_AGAIN_S, Host
 from refold.engine.runtime.settings import KafkaSettings
 from tests.embedded.cluster import KafkaCluster
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 from tests.waiting import eventually
 
 LED, ORPHAN = 0, 1

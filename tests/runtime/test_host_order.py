@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from refold.core.messages import ToolRequest
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.ports.effects import Append, Effect, Item, LanesNow, News, Now, Read, StartTool, StopTool
 from refold.engine.ports.log import Delivery, Membership, Outgoing
 from refold.engine.runtime.host import Host
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 
 _REQUEST = ToolRequest("r-1/3", "r-1", 1, 1, 0, "pay", "{}", "k", "once", 1_000)
 

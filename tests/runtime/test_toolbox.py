@@ -14,12 +14,12 @@ from refold import App, NotDone
 from refold.core.errors import RefoldError
 from refold.core.ids import CallId, run_id
 from refold.core.messages import ToolRequest
+from refold.engine.adapters.memory.broker import MemoryBroker
+from refold.engine.adapters.memory.log import MemoryEventLog
 from refold.engine.adapters.tools.toolbox import Toolbox
 from refold.engine.ports.effects import StartTool, StopTool, ToolEnded
 from refold.engine.ports.log import Membership
 from refold.engine.runtime.host import Host
-from tests.eventlog.broker import MemoryBroker
-from tests.eventlog.log import MemoryEventLog
 
 MOST = 100
 app = App("hostile")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from refold.core import topics
+from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.ports.log import Delivery, Outgoing, Place, Record
-from tests.eventlog.broker import MemoryBroker
 from tests.simulator.settings import ANSWERS, CLAIMS, ORDERS, OTHER
 
 SIM_TOPICS = (

@@ -17,12 +17,12 @@ from refold.core.run.log import LogFold
 from refold.core.run.state import RunState
 from refold.core.topics import APPROVAL_DECIDED, CATALOG, RUN_LOG
 from refold.core.wire import codec
+from refold.engine.adapters.memory.log import Cursors
 from refold.engine.executor.service import Executor
 from refold.engine.planner.service import Planner
 from refold.engine.ports import effects
 from refold.engine.ports.ledger import Reply
 from refold.engine.ports.log import Assigned, Delivery, End, Membership, Outgoing, Place, Record, Revoked, Taken
-from tests.eventlog.cursors import Cursors
 from tests.simulator.settings import Role
 from tests.simulator.world.surroundings import Surroundings
 

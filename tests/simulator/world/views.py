@@ -23,10 +23,10 @@ from refold.core.ids import RunId
 from refold.core.run.account import tokens_of
 from refold.core.tables import ViewTable
 from refold.engine.adapters.kafka.source import TOPICS
+from refold.engine.adapters.memory.log import PartitionCursor
 from refold.engine.ports.log import LogReader, Place, Record, Taken
 from refold.engine.ports.tables import ViewChanges, ViewStore
 from refold.sdk.projection import Projection, Recorded, View, key, sums, table
-from tests.eventlog.cursors import Cursor
 from tests.projections.memory_views import MemoryViewDatabase, MemoryViewStore
 from tests.simulator.world.archivist import Pass
 from tests.simulator.world.process import Act
@@ -157,7 +157,7 @@ class MemoryFeed:
     def __init__(self, source: MemorySource, positions: Mapping[Place, int]) -> None:
         self._source = source
         broker = source.views.world.broker
-        self._cursors = [Cursor(*place, broker.log(*place), at) for place, at in positions.items()]
+        self._cursors = [PartitionCursor(*place, broker.log(*place), at) for place, at in positions.items()]
         self.reached: dict[Place, int] = {}
 
     def take(self, timeout_s: float) -> list[Record]:

@@ -1,1 +1,1 @@
-"""Ledger in memory, under the same contract suite as the durable one."""
+"""Event log and ledger in memory, under the contract suites of Kafka and Redis; `lasting` ones are in a file."""

@@ -1,4 +1,4 @@
-"""Ledger in memory: a full peer of the one on Redis, for the simulator and tests."""
+"""Ledger in memory: a full peer of the one on Redis."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
