@@ -9,12 +9,22 @@ from random import Random
 import pytest
 
 from refold.core.errors import RefoldError
-from refold.engine.adapters.memory.lasting import Journal, LastingBroker, LastingLedger, Row
+from refold.engine.adapters.memory.lasting import LastingBroker, LastingLedger, Row, RowFile
 from refold.engine.adapters.memory.log import LastingEventLog
 from refold.engine.ports.ledger import Claim, Claimed, Lapsed
 from tests.contract.ledger_benches import MemoryBench
 from tests.contract.ledger_random import seeded
-from tests.contract.log_benches import INPUTS, MORE, PARTITIONS, TOPICS, assigned, membership, outgoing, start
+from tests.contract.log_benches import (
+    INPUTS,
+    MAX_BYTES,
+    MORE,
+    PARTITIONS,
+    TOPICS,
+    assigned,
+    membership,
+    outgoing,
+    start,
+)
 from tests.simulator.world.open_ledger import OpenLedger
 
 
@@ -23,7 +33,7 @@ class OpenLastingLedger(OpenLedger, LastingLedger):
 
 
 def opened(path: Path) -> LastingBroker:
-    return LastingBroker(TOPICS, path, PARTITIONS)
+    return LastingBroker(TOPICS, path, PARTITIONS, max_bytes=MAX_BYTES)
 
 
 def content(broker: LastingBroker) -> list[tuple[object, ...]]:
@@ -71,20 +81,20 @@ def test_nothing_that_was_published_is_read_before_it_is_in_the_file(
 
 def test_wherever_the_last_write_was_cut_it_is_gone_and_all_before_it_is_there(tmp_path: Path) -> None:
     path, rows = tmp_path / "records", list[tuple[int, Row]]()
-    journal = Journal(path)
+    file = RowFile(path)
     for number in range(3):
-        journal.write([("row", number, b"x" * 50 * number)])
+        file.write([("row", number, b"x" * 50 * number)])
         rows.append((path.stat().st_size, ("row", number, b"x" * 50 * number)))
     whole = path.read_bytes()
 
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        cut = Journal(path)
+        cut = RowFile(path)
         assert [*cut.rows()] == [row for end, row in rows if end <= size]
         cut.write([("row", 9)])
-        assert [*Journal(path).rows()][-1] == ("row", 9)
+        assert [*RowFile(path).rows()][-1] == ("row", 9)
     path.write_bytes(whole + bytes(100))  # a file system that has made room, and no more
-    assert len([*Journal(path).rows()]) == 3
+    assert len([*RowFile(path).rows()]) == 3
 
 
 def test_a_file_that_is_damaged_before_its_end_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -121,16 +131,16 @@ def test_a_ledger_of_the_file_is_that_of_the_process_before_and_answers_as_one_i
 ) -> None:
     """Between batches time passes, so that leases lapse."""
     draw, memory, now = Random(seed), MemoryBench(), [1_000_000]
-    journal = Journal(tmp_path / "records")
-    lasting = OpenLastingLedger(journal, lambda: now[0])
+    file = RowFile(tmp_path / "records")
+    lasting = OpenLastingLedger(file, lambda: now[0])
     for batch in seeded(seed):
         assert lasting.run(batch) == memory.ledger.run(batch)
         passed = draw.choice((0, 1, 2 * 3_600_000))
         now[0] += passed
         memory.pass_ms(passed)
 
-    again = OpenLastingLedger(Journal(tmp_path / "records"), lambda: now[0])
-    for _, at_ms, operations in Journal(tmp_path / "records").rows():
+    again = OpenLastingLedger(RowFile(tmp_path / "records"), lambda: now[0])
+    for _, at_ms, operations in RowFile(tmp_path / "records").rows():
         again.repeat(at_ms, operations)
 
     assert _lapsed(again) == _lapsed(lasting)

@@ -27,7 +27,7 @@ from refold.engine.adapters.kafka.groups import GroupState, group_states
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.runtime.addresses import Addresses
-from refold.engine.runtime.settings import Settings
+from refold.engine.runtime.settings import LIGHT, Settings
 
 KNOCK_S = 3.0
 """Seconds for a server to accept a connection; a request to Kafka takes 10 s to fail."""
@@ -176,6 +176,10 @@ def login() -> str:
 def listens(server: str) -> bool:
     host, _, port = server.strip().rpartition(":")
     try:
+        if server.startswith(LIGHT):
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(server.removeprefix(LIGHT))
+            return True
         socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), KNOCK_S).close()
     except (OSError, ValueError):
         return False

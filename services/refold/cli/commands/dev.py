@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from hashlib import blake2b
 from http.client import HTTPException
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -31,6 +33,7 @@ from refold.dev.process import logged
 from refold.dev.stack import VIEWS_URL, DevStack, Listeners, Servers, ServiceProcess
 from refold.dev.supervisor import Exit
 from refold.engine.runtime.addresses import data_dir, on_loopback, running_dev
+from refold.engine.runtime.settings import LIGHT
 from refold.engine.runtime.standby import reserve_of
 
 
@@ -40,6 +43,7 @@ class Layout:
     kafka: Annotated[str, "HOST:PORT", "Use this Kafka; start none."] = ""
     redis: Annotated[str, "URL", "Use this Redis; start none."] = ""
     postgres: Annotated[bool, "Start a Postgres for the views, in place of SQLite."] = False
+    light: Annotated[bool, "Run one process without servers, to try things out; its data is one file."] = False
 
 
 SERVES = dict.fromkeys(("approval", "gateway", "projections", "sources"), "service.started")
@@ -77,6 +81,12 @@ def dev(
     # Of a Kafka that others reach, a key of this machine is no person's.
     people = people_of(rules, keys) if on_loopback(own.kafka or "localhost") else {}
     needs = Provision(_pools(app), keys, rules, few=True, people=people)
+    if own.light:
+        if own.apart or own.kafka or own.redis or own.postgres:
+            raise UsageError("--light has no servers, and one process", hint="leave out the options that name others")
+        env = ChainMap(*(dict(service.env) for service in dev_services(app, needs, together=True)))
+        import_module("refold.cli.commands.light").run_light(app, data, needs, env, fresh=fresh)
+        return
     stack = DevStack(
         data_dir(data),
         servers=Servers(own.kafka or None, own.redis or None, postgres=own.postgres),
@@ -92,7 +102,7 @@ def dev(
 
         def restart() -> None:
             stack.supervisor.restart(users)
-            _apply_schedules(app, stack.data_dir)
+            apply_schedules(app, stack.data_dir)
 
         watch, announced = CodeWatch(app, stack.data_dir, restart), False
         pages = "gateway" in stack.supervisor.pids()
@@ -103,7 +113,7 @@ def dev(
                 announced = True
                 _print_ready(stack, app, needs, watch.version)
                 if load_app(app).schedules:
-                    _apply_schedules(app, stack.data_dir)
+                    apply_schedules(app, stack.data_dir)
                     output.say("schedules       refold schedule list")
                 output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
             if pages and has_pages(stack):
@@ -152,7 +162,7 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False, together: 
     return [service("planner"), approval, *executors, *views]
 
 
-def _apply_schedules(app: str, data: Path) -> None:
+def apply_schedules(app: str, data: Path) -> None:
     # A process of its own: it waits for a planner, and has the code as it is now.
     command = [sys.executable, "-m", "refold", "schedule", "apply", "--app", app, "--data", str(data)]
     with (data / "logs" / "schedules.log").open("ab") as log:
@@ -224,8 +234,9 @@ def status(*, beside: DevOptions) -> None:
     """Show the processes of a running `refold dev`."""
     content = beside.running()
     addresses = [
-        {"name": name, "address": address, "answers": listens(address.rpartition("//")[2].partition("/")[0])}
+        {"name": name, "address": address, "answers": _listens(address)}
         for name, address in (("kafka", content["kafka"]), ("redis", content["redis"]))
+        if address
     ]
     restarts = content.get("restarts", {})
     processes = [
@@ -241,6 +252,10 @@ def status(*, beside: DevOptions) -> None:
         output.print_rows(processes, ("role", "number", "pid", "state", "restarts"), "no processes")
 
     beside.print({"addresses": addresses, "processes": processes}, in_words)
+
+
+def _listens(address: str) -> bool:
+    return listens(address if address.startswith(LIGHT) else address.rpartition("//")[2].partition("/")[0])
 
 
 def kill_processes(

@@ -69,8 +69,7 @@ def doctor(
         ("embedded", _servers_of_dev),
         ("schemas", _schemas),
         ("app", lambda: _app(app)),
-        ("kafka", lambda: _kafka(platform, app)),
-        ("redis", lambda: _redis(platform)),
+        *_servers(platform, app),
         ("blobs", lambda: _blobs(platform)),
         ("approvals", lambda: _approvals(platform)),
         ("waiting", lambda: _waiting_inputs(metrics)),
@@ -78,6 +77,12 @@ def doctor(
     symptoms = [symptom for name, check in checks for symptom in _findings_of(name, check)]
     healthy = not any(symptom.verdict == "problem" for symptom in symptoms)
     shell.print({"ok": healthy, "findings": symptoms}, lambda: _print(symptoms), ok=healthy)
+
+
+def _servers(platform: Platform, app: str) -> list[tuple[str, Callable[[], Iterator[Finding]]]]:
+    if platform.settings.kafka.light:
+        return [("light", lambda: _light(platform))]
+    return [("kafka", lambda: _kafka(platform, app)), ("redis", lambda: _redis(platform))]
 
 
 def _print(symptoms: list[Symptom]) -> None:
@@ -181,6 +186,11 @@ def _kafka(platform: Platform, app: str) -> Iterator[Finding]:
     if any(row.replication < 2 for row in present):
         text = "replication factor 1: one broker's disk is all that keeps the log"
         yield "ok" if local else "warning", text + (_FINE if local else "")
+
+
+def _light(platform: Platform) -> Iterator[Finding]:
+    platform.knock()
+    yield "warning", "`refold dev --light`: one process and one file, to try things out; `refold dev` has servers"
 
 
 def _planners(platform: Platform) -> int:

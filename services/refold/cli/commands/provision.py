@@ -65,7 +65,8 @@ class Provision:
         if self.few and not os.environ.get(PARTITIONS):
             partitions = {topic.topic: topic.partitions for topic in Topics(kafka).present()}
             kafka = kafka.model_copy(update={"partitions": partitions.get(kafka.prefix + RUN_LOG, 1)})
-        Topics(kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
+        if not kafka.light:  # it has made its own
+            Topics(kafka, self.pools, payload_bytes=settings.max_payload_bytes).apply()
         reader = KafkaLogReader(kafka)
         current = catalog.read(reader, trust)
         # A key that is there stays as it is: it may have been retired or revoked.

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)  # programs load settings, too: nothing of th
 
 PREFIX = "REFOLD_"
 PARTITIONS = "REFOLD_KAFKA__PARTITIONS"
+LIGHT = "unix://"
+"""Bootstrap address of a `refold dev --light`: the path of its socket follows."""
 NOT_SETTINGS = (
     *("REFOLD_CACHE", "REFOLD_DATA", "REFOLD_DEBUG", "REFOLD_FAULT_", "REFOLD_ROOT"),
     *("REFOLD_SECRET", "REFOLD_SOAK"),
@@ -80,6 +82,10 @@ class KafkaSettings(_SettingsPart):
     sync: bool = False
     """Create topics with `flush.messages=1`: every write is on disk before it is acknowledged."""
     options: dict[str, Annotated[str, BeforeValidator(_as_librdkafka_writes)]] = {}
+
+    @property
+    def light(self) -> bool:
+        return self.bootstrap.startswith(LIGHT)
 
 
 class RedisSettings(_SettingsPart):

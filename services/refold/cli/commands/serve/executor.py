@@ -3,8 +3,9 @@
 import secrets
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from itertools import count
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 
@@ -21,10 +22,8 @@ from refold.cli.commands.serve.process import (
     served,
 )
 from refold.core.wire.seal import Seal
-from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.reader import KafkaLookup
 from refold.engine.adapters.kafka.writer import KafkaLive
-from refold.engine.adapters.redis.ledger import RedisLedger
 from refold.engine.adapters.tools.toolbox import Toolbox
 from refold.engine.executor.gate import Gate
 from refold.engine.executor.service import Executor
@@ -41,8 +40,14 @@ from refold.engine.stores import blob_store
 from refold.sdk.app import App
 from refold.sdk.sources import FactsTable
 
+if TYPE_CHECKING:
+    from refold.engine.adapters.redis.ledger import RedisLedger
+
 # Time after the grace for the last results: milliseconds, unless a server is dead.
 LAST_S = 2.0
+
+# By name: its client takes 0.3 s, and `refold dev --light` has none. A process in reserve has loaded it.
+_REDIS = "refold.engine.adapters.redis.ledger"
 
 _log = structlog.get_logger()
 
@@ -57,6 +62,7 @@ def executor(
 ) -> None:
     """Claim calls, run tools, record results. The relay runs in this process too."""
     process, loaded = served("executor", member, data, role=f"executor-{pool}"), load_app(app)
+    import_module(_REDIS)
     # Before any client and the lock of the name: a fork keeps neither.
     if standby:
         stand_by()
@@ -68,16 +74,12 @@ def executor_part(process: Served, loaded: App, pool: str, data: str, handover: 
     options, name = process.where.settings, process.member
     process.check((pool,))
     lock_id = process.lock_member(pool)
-    membership = ExecutorSettings(pool=pool, member=name, beside=handover is not None).membership
-    event_log = KafkaEventLog(options.kafka, membership, stored=handover.stored if handover else None)
+    membership = ExecutorSettings(pool=pool, member=name, beside=handover is not None and not process.broker).membership
+    event_log = process.event_log(membership, handover)
     lookup = KafkaLookup(options.kafka, membership)
-    at, retention = options.redis, timedelta(milliseconds=options.redis.retention_ms)
-    ledger = RedisLedger(at.url, prefix=at.prefix, retention=retention, cluster=at.cluster)
-    for problem in ledger.problems():
-        _log.warning("redis.unsafe", problem=problem)
     beside = str(data_dir(data) / LEDGER_KEY) if process.where.dev else ""
     seal = Seal(pool, keys.shared_key(options.executor.ledger_key or beside))
-    process.accept(redis_findings(ledger, seal.key))
+    ledger = process.broker.ledger if process.broker else _redis_ledger(process, seal)
     numbers, blobs = count(1), blob_store(options)
     relay = Relay(RelaySettings(pool=pool, member=f"relay of {name}", seal=seal), token=lambda: next(numbers))
     if not any(tool.pool == pool for tool in loaded.tools.values()):
@@ -121,3 +123,15 @@ def executor_part(process: Served, loaded: App, pool: str, data: str, handover: 
     serves = executor_member(name, loaded, pool, own.slots)
     grace_s = options.executor.grace_ms / 1000 + LAST_S
     return Part("executor", host, grace_s, serves, lambda: len(service.attempts))
+
+
+def _redis_ledger(process: Served, seal: Seal) -> "RedisLedger":
+    at = process.where.settings.redis
+    retention = timedelta(milliseconds=at.retention_ms)
+    ledger: RedisLedger = import_module(_REDIS).RedisLedger(
+        at.url, prefix=at.prefix, retention=retention, cluster=at.cluster
+    )
+    for problem in ledger.problems():
+        _log.warning("redis.unsafe", problem=problem)
+    process.accept(redis_findings(ledger, seal.key))
+    return ledger

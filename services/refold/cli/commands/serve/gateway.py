@@ -11,7 +11,7 @@ from typing import Annotated
 import structlog
 import uvicorn
 
-from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, check_homes, served
+from refold.cli.commands.serve.process import CLOSE_S, DevOption, Member, Served, check_homes, served
 from refold.cli.commands.serve.projections import keep_views, view_metrics
 from refold.client.awaiting import AsyncClient
 from refold.client.platform import Platform, login
@@ -51,18 +51,25 @@ def gateway(
     Postgres.
     """
     process = served("gateway", member, data)
-    settings = process.where.settings
     # The setting alone would let any gateway act as other persons; `refold dev` holds the lock of its folder.
     dev = FolderLock(data_dir(data) / "lock").holder() == os.getppid()
+    serve_gateway(process, app, data, place=(host, port), actor=actor, dev=dev)
+
+
+def serve_gateway(
+    process: Served, app: str, data: str, *, place: tuple[str, int] = ("", 0), actor: str = "", dev: bool = False
+) -> None:
+    """Serve until a stop signal, in a thread beside other services until the process ends. `dev`: of `refold dev`."""
+    settings, (host, port) = process.where.settings, place
     if settings.gateway.people and not dev:
         hint = "leave REFOLD_GATEWAY__PEOPLE out, and have people log in: REFOLD_GATEWAY__API_KEYS, __OIDC or __PROXY"
         raise UsageError("pages act as other persons under `refold dev` alone, which has not started this", hint=hint)
     check_homes(process.where.settings.kafka, RUN_LOG)
     at, number = (host or settings.gateway.host).strip("[]"), port or settings.gateway.port
-    place = f"[{at}]:{number}" if ":" in at else f"{at}:{number}"
+    address = f"[{at}]:{number}" if ":" in at else f"{at}:{number}"
     part, name = settings.gateway, actor or login()
     logins = Logins(part, name)
-    if not on_loopback(place):
+    if not on_loopback(address):
         _check_open(at, logins, part)
     if actor and not logins.local:
         raise UsageError("--actor names the one user there is without logins", hint="leave it out: they have names")
@@ -71,7 +78,7 @@ def gateway(
     key, forks = own_key(REQUEST, part.request_key, data), ForkRoom(app)
     shared = Gateway(platform, views(settings), logins, client, key, forks, str(data_dir(data)), dev)
     who = f"{name} alone" if logins.local else "logins"
-    _log.info("service.started", service="gateway", url=f"http://{place}", who=who)
+    _log.info("service.started", service="gateway", url=f"http://{address}", who=who)
     config = uvicorn.Config(
         build_api(shared),
         host=at,

@@ -11,7 +11,6 @@ from refold.cli.commands.serve.presence import planner_member
 from refold.cli.commands.serve.process import DevOption, Member, Part, Served, ServedApp, StandbyOption, served
 from refold.core.ids import home
 from refold.core.planning.verdict import Rules
-from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.planner.agents.stalls import hang, hold_record
 from refold.engine.planner.service import Planner
@@ -68,7 +67,7 @@ def planner_part(
         windows=bool(loaded.windows),
         beside=beside,
     )
-    event_log = KafkaEventLog(options.kafka, own.membership, stored=handover.stored if handover else None)
+    event_log = process.event_log(own.membership, handover)
     service = Planner(loaded, own, nonce=lambda: os.urandom(16), mark=(mark := Mark()), process=os.urandom(3).hex())
 
     def quarantine(driven: Driven, stack: str) -> None:

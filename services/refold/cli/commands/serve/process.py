@@ -27,14 +27,18 @@ from refold.core.run.chain import anchor_name
 from refold.core.topics import CATALOG, RUN_LOG, TOOL_CLAIMED, executors
 from refold.engine.adapters.kafka.acls import may_do_everything, may_write
 from refold.engine.adapters.kafka.clients import SENT_REQUESTS
+from refold.engine.adapters.kafka.log import KafkaEventLog
 from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.kafka.source import KafkaLogSource
 from refold.engine.adapters.kafka.topics import Topics
+from refold.engine.adapters.memory.lasting import LastingBroker
+from refold.engine.adapters.memory.log import LastingEventLog
 from refold.engine.archive.erasure import run_of
-from refold.engine.ports.log import Record
+from refold.engine.ports.log import EventLog, Membership, Record
 from refold.engine.runtime import logging
 from refold.engine.runtime.addresses import Addresses, addresses, is_here
 from refold.engine.runtime.gauges import Vitals
+from refold.engine.runtime.handover import Handover
 from refold.engine.runtime.host import Host
 from refold.engine.runtime.member_lock import lock_member
 from refold.engine.runtime.settings import KafkaSettings
@@ -120,6 +124,8 @@ class Served:
     service: str
     member: str
     where: Addresses
+    broker: LastingBroker | None = None
+    """Broker of a `refold dev --light`, with the ledger; None: Kafka and Redis."""
 
     def part(self, service: str, role: str) -> "Served":
         """A service of this process, with a name of its own."""
@@ -132,6 +138,8 @@ class Served:
 
     def check(self, pools: tuple[str, ...]) -> None:
         """Check topics, homes of runs and rights on Kafka. **Raises** ConflictError, UsageError."""
+        if self.broker:
+            return
         topics = self.topics(pools)
         topics.check(pools=self.service == "executor")
         # Executors may not read the log; claims of a run have the same home.
@@ -145,6 +153,11 @@ class Served:
         """Lock the name of this process; return the id of the lock. **Raises** as `member_lock.lock_member`."""
         kafka = self.where.settings.kafka
         return lock_member(f"{kafka.bootstrap}/{kafka.prefix}/{self.service}/{pool}", self.member)
+
+    def event_log(self, membership: Membership, handover: Handover | None = None) -> EventLog:
+        if self.broker:
+            return LastingEventLog(self.broker, membership)
+        return KafkaEventLog(self.where.settings.kafka, membership, stored=handover.stored if handover else None)
 
     def accept(self, findings: Iterable[OpenAccess]) -> None:
         accept(findings, allowed=self.where.settings.allow_open)
@@ -170,8 +183,8 @@ class Served:
         arguments = {"ends": ends, "requests": SENT_REQUESTS.counts}
         return cast(AbstractContextManager[None], metrics.shown(address, shown, beside, **arguments))
 
-    def run(self, *parts: Part) -> None:
-        """Run until a stop signal, then drain; the process may end here."""
+    def run(self, *parts: Part, beside: AbstractContextManager[object] | None = None) -> None:
+        """Run until a stop signal, then drain, and leave the context `beside`; the process may end here."""
         # Loaded code stays to the end: each full collection would search it.
         gc.freeze()
         settings = self.where.settings
@@ -183,8 +196,9 @@ class Served:
             for part in parts:
                 if part.serves:
                     around.enter_context(Presence(settings, part.serves, slots_used=part.slots_used))
-            beside = {part.host: part.grace_s for part in others}
-            first.host.run(stop.is_set, grace_s=first.grace_s, beside=beside)
+            around.enter_context(beside or nullcontext())
+            hosts = {part.host: part.grace_s for part in others}
+            first.host.run(stop.is_set, grace_s=first.grace_s, beside=hosts)
             around.close()
             _log.info("service.stopped", service=self.service, pid=os.getpid())
             leave_threads()

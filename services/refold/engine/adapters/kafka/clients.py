@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import orjson
 import structlog
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from refold.core.errors import UnreachableError, UsageError
 from refold.engine.adapters.kafka.errors import OUT_OF_RANGE, REFUSED, is_final, translate, translated
+from refold.engine.adapters.kafka.light import LightClient
 from refold.engine.ports.log import NEVER, Delivery, Membership, Outgoing, Place, Reached, Record
 from refold.engine.runtime.outages import OUTAGES
 from refold.engine.runtime.settings import KafkaSettings
@@ -250,6 +251,8 @@ def _client(kind: type[_T], settings: KafkaSettings, config: Config) -> _T:
     for name in settings.options:
         if name in _FIXED:
             raise UsageError(f"the Kafka option {name} is not free", hint="take it out of REFOLD_KAFKA__OPTIONS")
+    if settings.light:
+        return cast(_T, LightClient(settings, config.get("group.id", "")))
     merged = {
         "bootstrap.servers": settings.bootstrap,
         # After a broker's restart: the default backs off to 10 s, three times as long as the restart itself.

@@ -27,7 +27,7 @@ _READS = (ledger.Unpublished, ledger.Fill, ledger.Lapsed)
 _KINDS = {kind.__name__: kind for kind in get_args(ledger.Operation)}
 
 
-class Journal:
+class RowFile:
     """Append-only file of rows. A write that a crash cut off is removed by `rows`, which is called first."""
 
     def __init__(self, path: Path) -> None:
@@ -78,23 +78,23 @@ class LastingBroker(MemoryBroker):
     """Broker with the records and committed positions of a file; topics of the file stay. `identity` is that of the
     file. Thread-safe. `ledger` is the ledger in the same file."""
 
-    def __init__(self, topics: Iterable[str], path: Path, partitions: int = 1, *, max_bytes: int = 8 << 20) -> None:
+    def __init__(self, topics: Iterable[str], path: Path, partitions: int = 1, *, max_bytes: int) -> None:
         super().__init__(topics, partitions, max_bytes=max_bytes, clock_ms=clock_ms)
-        self.journal, self.identity = Journal(path), ""
-        self.ledger = LastingLedger(self.journal)
+        self.file, self.identity = RowFile(path), ""
+        self.ledger = LastingLedger(self.file)
         replay: dict[str, Callable[..., None]] = {
             "record": self._restore,
             "commit": self._recommit,
             "ledger": self.ledger.repeat,
         }
-        for kind, *values in self.journal.rows():
+        for kind, *values in self.file.rows():
             if kind == "identity":
                 (self.identity,) = values
             else:
                 replay[kind](*values)
         if not self.identity:
             self.identity = secrets.token_hex(8)
-            self.journal.write([("identity", self.identity)])
+            self.file.write([("identity", self.identity)])
 
     def _restore(self, at_ms: int, *content: Any) -> None:
         record = Outgoing._make((*content, 0, False))
@@ -115,7 +115,7 @@ class LastingBroker(MemoryBroker):
                 self.log(topic, partition)
                 rows.append(("record", at_ms, topic, partition, key, value, [tuple(pair) for pair in headers]))
             if rows:
-                self.journal.write(rows)
+                self.file.write(rows)
             refused = [Delivery(record.token, NEVER) for record in records if not self.fits(record)]
             deliveries = [self._store(record, at_ms) for record in fitting]
             self.changed.notify_all()
@@ -124,7 +124,7 @@ class LastingBroker(MemoryBroker):
     def commit(self, name: str, member: str, *, session: int, generation: int, at: Mapping[Place, int]) -> bool:
         held = super().commit(name, member, session=session, generation=generation, at=at)
         if held:
-            self.journal.keep(("commit", name, list(at.items())))
+            self.file.keep(("commit", name, list(at.items())))
         return held
 
 
@@ -132,9 +132,9 @@ class LastingLedger(MemoryLedger):
     """Ledger whose operations are in the file of a broker, on disk before their replies are returned. Repeating them
     at their times restores its state: claims of a dead process keep their leases."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], int] = clock_ms) -> None:
+    def __init__(self, file: RowFile, clock: Callable[[], int] = clock_ms) -> None:
         super().__init__(lambda: self._now)
-        self._journal, self._real_clock, self._now = journal, clock, 0
+        self._file, self._real_clock, self._now = file, clock, 0
         self._running = threading.Lock()
 
     def run(self, operations: Sequence[ledger.Operation]) -> list[ledger.Reply]:
@@ -145,7 +145,7 @@ class LastingLedger(MemoryLedger):
             if self._leases != before or not all(isinstance(operation, _READS) for operation in operations):
                 # Executors look for lapsed leases all the time: only one that ended a lease is an event.
                 rows = [(type(operation).__name__, tuple(operation)) for operation in operations]
-                self._journal.write([("ledger", self._now, rows)])
+                self._file.write([("ledger", self._now, rows)])
             return replies
 
     def repeat(self, now_ms: int, operations: list[tuple[str, Row]]) -> None:
