@@ -18,6 +18,7 @@ from refold.engine.adapters.kafka.reader import KafkaLogReader
 from refold.engine.adapters.memory.broker import MemoryBroker
 from refold.engine.adapters.memory.lasting import LastingBroker
 from refold.engine.adapters.memory.log import LastingEventLog, MemoryEventLog, MemoryLogReader
+from refold.engine.adapters.memory.serving import BrokerSocket
 from refold.engine.ports.log import (
     Assigned,
     Delivery,
@@ -31,7 +32,7 @@ from refold.engine.ports.log import (
     Taken,
 )
 from refold.engine.runtime.clock import clock_ms
-from refold.engine.runtime.settings import KafkaSettings
+from refold.engine.runtime.settings import LIGHT, KafkaSettings
 from tests.waiting import GIVE_UP_S, eventually
 
 INPUTS, MORE, CHAIN = "inputs", "more", "chain"
@@ -126,10 +127,16 @@ class StingyBench(MemoryBench):
 
 
 class LastingBench(MemoryBench):
-    """The broker whose records are in a file; its members wait."""
+    """The broker whose records are in a file; its members wait, and its readers come by its socket."""
 
     def __init__(self, path: Path) -> None:
         self.broker = self.lasting = LastingBroker(TOPICS, path, PARTITIONS, max_bytes=MAX_BYTES)
+        socket = path.with_name("socket")
+        BrokerSocket(self.lasting, socket)
+        self.settings = KafkaSettings(bootstrap=f"{LIGHT}{socket}", prefix="light.", partitions=PARTITIONS)
+
+    def reader(self) -> LogReader:
+        return KafkaLogReader(self.settings)
 
     def log(self, member: str = "a", *, topics: tuple[str, ...] = TOPICS, keep_place: bool = False) -> Follower:
         return Follower(LastingEventLog(self.lasting, membership(member, topics=topics), keep_place=keep_place))

@@ -8,10 +8,12 @@ from random import Random
 
 import pytest
 
-from refold.core.errors import RefoldError
+from refold.core.errors import RefoldError, UnreachableError, UsageError
+from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.memory.lasting import LastingBroker, LastingLedger, Row, RowFile
 from refold.engine.adapters.memory.log import LastingEventLog
 from refold.engine.ports.ledger import Claim, Claimed, Lapsed
+from refold.engine.runtime.settings import LIGHT
 from tests.contract.ledger_benches import MemoryBench
 from tests.contract.ledger_random import seeded
 from tests.contract.log_benches import (
@@ -20,6 +22,7 @@ from tests.contract.log_benches import (
     MORE,
     PARTITIONS,
     TOPICS,
+    LastingBench,
     assigned,
     membership,
     outgoing,
@@ -164,3 +167,30 @@ def test_a_claim_of_a_dead_process_holds_its_lease_and_ends_with_its_heir(tmp_pa
     assert first == Claimed()
     assert (type(held[0]).__name__, held[1]) == ("Busy", [])
     assert inherited == [[("k", b"order")], Claimed("t1")]
+
+
+def test_a_reader_at_the_socket_gets_all_records_though_an_answer_holds_some(tmp_path: Path) -> None:
+    bench = LastingBench(tmp_path / "records")
+    bench.lasting.write_all([outgoing(b"%d" % number, partition=number % 2) for number in range(2_501)])
+
+    records = [*bench.reader().scan(INPUTS)]
+
+    assert sorted(int(record.value or b"") for record in records) == [*range(2_501)]
+    assert records[0].read_headers() == [("ce_id", b"1"), ("traceparent", b"00-1")]
+
+
+def test_a_writer_at_the_socket_is_answered_as_by_a_broker(tmp_path: Path) -> None:
+    bench = LastingBench(tmp_path / "records")
+    publisher = KafkaPublisher(bench.settings, partitions=PARTITIONS)
+    gone = bench.settings.model_copy(update={"bootstrap": f"{LIGHT}{tmp_path / 'nothing'}"})
+
+    assert publisher.send_raw(INPUTS, 1, key=b"k", value=b"v", headers=[("a", b"b")]) == (1, 0)
+    with pytest.raises(UsageError, match="too large"):
+        publisher.send_raw(INPUTS, 0, key=b"k", value=bytes(MAX_BYTES), headers=[])
+    with pytest.raises(UsageError, match="refold topics apply"):
+        publisher.send_raw("no-such-topic", 0, key=b"k", value=b"v", headers=[])
+    with pytest.raises(UnreachableError):
+        KafkaPublisher(gone, partitions=PARTITIONS).send_raw(INPUTS, 0, key=b"k", value=b"v", headers=[])
+    assert content(opened(tmp_path / "records")) == [
+        (INPUTS, 1, 0, b"k", b"v", [("a", b"b")], bench.lasting.log(INPUTS, 1).records[0].at_ms)
+    ]

@@ -70,7 +70,7 @@ class LightClient:
     def _place(self, at: TopicPartition) -> Place:
         return at.topic.removeprefix(self._prefix), at.partition
 
-    def _message(self, place: Place, offset: int | None, **content: Any) -> Message:
+    def _message(self, place: Place, offset: int, **content: Any) -> Message:
         return Message(topic=self._prefix + place[0], partition=place[1], offset=offset, **content)
 
     def close(self) -> None:
@@ -94,16 +94,16 @@ class LightClient:
     def _fetch(self, wait_s: float) -> None:
         places = [(*place, position) for place, position in self._positions.items()]
         # An end that is reached for the first time is news, too.
-        rows, ends = self._ask("read", places, wait_s if len(self._ended) == len(places) else 0.0)
+        rows, positions = self._ask("read", places, wait_s if len(self._ended) == len(places) else 0.0)
         for topic, partition, offset, key, value, headers, at_ms in rows:
-            self._positions[topic, partition] = offset + 1
             content = {"key": key, "value": value, "headers": headers, "timestamp": (TIMESTAMP_LOG_APPEND_TIME, at_ms)}
             self._messages.append(self._message((topic, partition), offset, **content))
-        for place, end in zip([*self._positions], ends, strict=True):
-            if self._positions[place] >= end and self._ended.get(place) != end:
+        for place, (position, end) in zip([*self._positions], positions, strict=True):
+            self._positions[place] = position
+            if position >= end and self._ended.get(place) != end:
                 self._ended[place] = end
                 # A position beyond the end is one of another file.
-                code = KafkaError._PARTITION_EOF if self._positions[place] == end else KafkaError._AUTO_OFFSET_RESET
+                code = KafkaError._PARTITION_EOF if position == end else KafkaError._AUTO_OFFSET_RESET
                 self._messages.append(self._message(place, end, error=KafkaError(code)))
 
     def offsets_for_times(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
@@ -145,16 +145,16 @@ class LightClient:
     def flush(self, timeout: float = -1) -> int:
         with self._sending:
             outgoing, self._outgoing = self._outgoing, []
-        answers: list[tuple[int | None, int]] = [(None, 0)] * len(outgoing)
+        answers = [(OFFSET_INVALID, 0)] * len(outgoing)
         error = None
         try:
             answers = self._ask("write", [row for row, _ in outgoing])
         except KafkaException as raised:
             error = raised.args[0]
-        for ((topic, partition, *_), report), (offset, at_ms) in zip(outgoing, answers, strict=True):
+        for ((topic, partition, _, value, _), report), (offset, at_ms) in zip(outgoing, answers, strict=True):
             failure = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if offset == NEVER else error
             stamp = TIMESTAMP_LOG_APPEND_TIME, at_ms
-            report(failure, self._message((topic, partition), offset, timestamp=stamp))
+            report(failure, self._message((topic, partition), offset, value=value, timestamp=stamp))
         return 0
 
     def purge(self) -> None: ...

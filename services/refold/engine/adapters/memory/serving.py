@@ -10,7 +10,7 @@ from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from typing import Any
 
 from refold.core.errors import RefoldError, UsageError
-from refold.engine.adapters.memory.lasting import LastingBroker
+from refold.engine.adapters.memory.lasting import LastingBroker, Row
 from refold.engine.ports.log import Outgoing, Place
 
 MOST_ROWS, MOST_BYTES = 1_000, 8 << 20
@@ -68,24 +68,31 @@ class BrokerSocket:
                 offsets.append({-1: log.end, -2: log.start}[since] if since < 0 else next(later, -1))
         return offsets
 
-    def read(self, places: Sequence[tuple[str, int, int]], wait_s: float) -> tuple[list[tuple[Any, ...]], list[int]]:
-        """Records from positions on, and the ends of these places; waits for the first record."""
+    def read(self, places: Sequence[tuple[str, int, int]], wait_s: float) -> tuple[list[Row], list[tuple[int, int]]]:
+        """Records from positions on, and the next position and the end of each place; waits for the first record."""
         deadline, changed = time.monotonic() + wait_s, self._broker.changed
         with changed:
-            while not (rows := self._rows(places)) and (left := deadline - time.monotonic()) > 0:
+            while True:
+                rows, positions = self._read(places)
+                left = deadline - time.monotonic()
+                if rows or left <= 0 or any(at != place[2] for place, (at, _) in zip(places, positions, strict=True)):
+                    return rows, positions
                 changed.wait(left)
-            return rows, [self._broker.log(topic, partition).end for topic, partition, _ in places]
 
-    def _rows(self, places: Sequence[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
-        rows, size = list[tuple[Any, ...]](), 0
+    def _read(self, places: Sequence[tuple[str, int, int]]) -> tuple[list[Row], list[tuple[int, int]]]:
+        rows, positions, size = list[Row](), list[tuple[int, int]](), 0
         for topic, partition, offset in places:
             log = self._broker.log(topic, partition)
-            for record in log.read(offset, min(log.end, offset + MOST_ROWS)):
+            upto = min(log.end, offset + MOST_ROWS)
+            position = max(offset, upto)
+            for record in log.read(offset, upto):
                 if len(rows) == MOST_ROWS or size >= MOST_BYTES:
-                    return rows
+                    position = record.offset
+                    break
                 rows.append((*record[:5], record.read_headers(), record.at_ms))
                 size += len(record.value or b"")
-        return rows
+            positions.append((position, log.end))
+        return rows, positions
 
     def write(self, rows: Iterable[Sequence[Any]]) -> list[tuple[int | None, int]]:
         """Append records; return the offset and time of each."""
