@@ -130,3 +130,34 @@ def test_all_that_draws_from_the_generator_of_the_process_draws_from_the_runs_ow
     patches.install()
     left = {name for name, function in vars(random).items() if getattr(function, "__self__", None) is random._inst}
     assert left == {"seed", "getstate", "setstate"}
+
+
+BESIDE_AN_IMPORT = """
+import importlib.abc, sys, threading, time
+from refold.sdk import patches
+
+NAME = "anyio._backends._asyncio"
+
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if NAME in sys.modules:
+            time.sleep(0.2)
+
+
+sys.meta_path.insert(0, Slow())
+importing = threading.Thread(target=__import__, args=(NAME,))
+importing.start()
+while NAME not in sys.modules:
+    time.sleep(0.001)
+patches.install()
+importing.join()
+print(sys.modules[NAME].CancelScope.__name__)
+"""
+
+
+def test_a_run_begins_while_another_thread_imports_anyio() -> None:
+    """As the pages do in a process that plans too."""
+    ran = subprocess.run([sys.executable, "-c", BESIDE_AN_IMPORT], capture_output=True, text=True, check=False)
+
+    assert (ran.stdout, ran.stderr) == ("OrdinalScope\n", "")

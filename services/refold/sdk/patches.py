@@ -70,7 +70,7 @@ def install() -> None:
     if sys.version_info < (3, 12):  # later versions report threads to the watch
         threading._start_new_thread = _refusing_threads(threading._start_new_thread)  # type: ignore[attr-defined]
     if _ANYIO in sys.modules:
-        _order_scopes(sys.modules[_ANYIO])
+        _order_scopes(importlib.import_module(_ANYIO))  # another thread may be in the middle of its import
     else:
         sys.meta_path.insert(0, _AnyioFinder())
 
@@ -86,7 +86,7 @@ def forget(tasks: Iterable[asyncio.Task[Any]]) -> None:
     module = sys.modules.get(_ANYIO)
     if module is not None:
         for task in tasks:
-            module._task_states.pop(task, None)
+            getattr(module, "_task_states", {}).pop(task, None)
 
 
 def _drawn(original: Callable[..., Any], name: str) -> Callable[..., Any]:
