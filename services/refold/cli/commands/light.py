@@ -38,20 +38,21 @@ def run_light(app: str, data: str, needs: Provision, env: Mapping[str, str], *, 
     lock.acquire()
     (folder / "dev.json").unlink(missing_ok=True)  # of a process that was killed
     folder.chmod(0o700)  # the file has the arguments of tools, in clear
-    for name in ("light", "views", "blobs", "logs"):
-        if fresh:
-            shutil.rmtree(folder / name, ignore_errors=True)
-        (folder / name).mkdir(exist_ok=True)
-    port = remembered_ports(folder / "views" / "ports.json", "gateway", "metrics")["gateway"]
-    at = {"kafka": f"{LIGHT}{folder / 'light' / 'socket'}", "redis": "", "gateway": f"http://{HOST}:{port}"}
-    at |= {"views": f"sqlite:///{folder / 'views' / 'views.db'}", "blobs": f"file://{folder / 'blobs'}"}
+    own = folder / "light"  # a `refold dev` with servers has other runs in this folder
+    if fresh:
+        shutil.rmtree(own, ignore_errors=True)
+    for place in (own / "blobs", folder / "logs"):
+        place.mkdir(parents=True, exist_ok=True)
+    port = remembered_ports(own / "ports.json", "gateway")["gateway"]
+    at = {"kafka": f"{LIGHT}{own / 'socket'}", "redis": "", "gateway": f"http://{HOST}:{port}"}
+    at |= {"views": f"sqlite:///{own / 'views.db'}", "blobs": f"file://{own / 'blobs'}"}
     os.environ |= {"REFOLD_KAFKA__BOOTSTRAP": at["kafka"], PARTITIONS: "1", "REFOLD_GATEWAY__PORT": str(port)}
     os.environ |= {"REFOLD_VIEWS__URL": at["views"], "REFOLD_BLOBS__URL": at["blobs"]}
-    loaded, log = load_app(app), folder / "logs" / "light.log"
+    loaded, log = load_app(app), own / "log"
     topics = expected_topics(loaded.pools, payload_bytes=load().max_payload_bytes)
     most = max(int(topic.config["max.message.bytes"]) for topic in topics)
-    broker = LastingBroker([topic.name for topic in topics], folder / "light" / "records", max_bytes=most)
-    BrokerSocket(broker, folder / "light" / "socket")
+    broker = LastingBroker([topic.name for topic in topics], own / "records", max_bytes=most)
+    BrokerSocket(broker, own / "socket")
     needs.prepare(at["kafka"])
     os.environ |= env  # it names keys that are made now
     structlog.reset_defaults()  # commands are quiet
@@ -80,7 +81,7 @@ def run_light(app: str, data: str, needs: Provision, env: Mapping[str, str], *, 
             for pool in loaded.pools
         ]
         approval = approval_part(process.part("approval", "approval"), loaded, str(needs.file("decision")), handover)
-        _print_start(app, folder, at)
+        _print_start(app, own, at)
         threading.Thread(target=announce, name="pages", daemon=True).start()
         process.run(planner, approval, *executors, beside=_shown_in(folder / "dev.json", content))
 
@@ -108,6 +109,6 @@ def _serve_pages(process: Served, app: str, data: str) -> None:
 def _print_start(app: str, folder: Path, at: Mapping[str, str]) -> None:
     output.warn("one process and one file, to try things out: nothing restarts it; `refold dev` has servers")
     output.say(f"app       {output.escape(app)}")
-    output.say(f"file      {output.escape(str(folder / 'light' / 'records'))}")
-    output.say(f"log       {output.escape(str(folder / 'logs' / 'light.log'))}")
+    output.say(f"file      {output.escape(str(folder / 'records'))}")
+    output.say(f"log       {output.escape(str(folder / 'log'))}")
     output.say(f"pages     [bold]{at['gateway']}/[/]")
