@@ -46,15 +46,15 @@ def run_light(app: str, data: str, needs: Provision, env: Mapping[str, str], *, 
     port = remembered_ports(own / "ports.json", "gateway")["gateway"]
     at = {"kafka": f"{LIGHT}{own / 'socket'}", "redis": "", "gateway": f"http://{HOST}:{port}"}
     at |= {"views": f"sqlite:///{own / 'views.db'}", "blobs": f"file://{own / 'blobs'}"}
-    os.environ |= {"REFOLD_KAFKA__BOOTSTRAP": at["kafka"], PARTITIONS: "1", "REFOLD_GATEWAY__PORT": str(port)}
-    os.environ |= {"REFOLD_VIEWS__URL": at["views"], "REFOLD_BLOBS__URL": at["blobs"]}
+    os.environ.update({"REFOLD_KAFKA__BOOTSTRAP": at["kafka"], PARTITIONS: "1", "REFOLD_GATEWAY__PORT": str(port)})
+    os.environ.update({"REFOLD_VIEWS__URL": at["views"], "REFOLD_BLOBS__URL": at["blobs"]})
     loaded, log = load_app(app), own / "log"
     topics = expected_topics(loaded.pools, payload_bytes=load().max_payload_bytes)
     most = max(int(topic.config["max.message.bytes"]) for topic in topics)
     broker = LastingBroker([topic.name for topic in topics], own / "records", max_bytes=most)
     BrokerSocket(broker, own / "socket")
     needs.prepare(at["kafka"])
-    os.environ |= env  # it names keys that are made now
+    os.environ.update(env)  # it names keys that are made now
     structlog.reset_defaults()  # commands are quiet
     with redirect_stderr(log.open("a")):  # for the logger, until the process ends
         process, handover = replace(served(ALL, "", data), broker=broker), Handover()

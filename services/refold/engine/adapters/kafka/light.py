@@ -25,7 +25,7 @@ from refold.core.errors import UsageError
 from refold.engine.ports.log import NEVER, Place
 from refold.engine.runtime.settings import LIGHT, KafkaSettings
 
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 _AWAY_S = 0.1
 
 Report = Callable[[KafkaError | None, Message], object]
@@ -170,7 +170,7 @@ class LightClient:
         for name, count in self._ask("topics").items():
             numbers = dict.fromkeys(range(count), SimpleNamespace(replicas=[0]))
             topics[self._prefix + name] = SimpleNamespace(partitions=numbers, error=None)
-        return SimpleNamespace(topics=topics, brokers={0: SimpleNamespace(host=HOST)})
+        return SimpleNamespace(topics=topics, brokers={0: SimpleNamespace(host=_HOST)})
 
     def describe_cluster(self, **_: object) -> Future[Any]:
         return _answered(SimpleNamespace(cluster_id=self._ask("identity")))
@@ -185,7 +185,7 @@ class LightClient:
             for member, numbers in self._ask("group", name.removeprefix(self._prefix))[0].items():
                 places = [SimpleNamespace(partition=number) for number in numbers]
                 assignment = SimpleNamespace(topic_partitions=places)
-                members.append(SimpleNamespace(client_id=member, host=HOST, assignment=assignment))
+                members.append(SimpleNamespace(client_id=member, host=_HOST, assignment=assignment))
             states[name] = _answered(SimpleNamespace(members=members))
         return states
 

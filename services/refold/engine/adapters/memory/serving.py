@@ -13,13 +13,16 @@ from refold.core.errors import RefoldError, UsageError
 from refold.engine.adapters.memory.lasting import LastingBroker, Row
 from refold.engine.ports.log import Outgoing, Place
 
-MOST_ROWS, MOST_BYTES = 1_000, 8 << 20
+_MOST_ROWS, _MOST_BYTES = 1_000, 8 << 20
 """Limits of an answer: records, and bytes of values after which it ends."""
 
 
 class _Server(ThreadingUnixStreamServer):
     daemon_threads, request_queue_size = True, 64
-    calls: dict[str, Callable[..., Any]]
+
+    def __init__(self, path: Path, calls: Sequence[Callable[..., Any]]) -> None:
+        self.calls = {call.__name__: call for call in calls}
+        super().__init__(str(path), _Connection)
 
 
 class _Connection(StreamRequestHandler):
@@ -44,11 +47,9 @@ class BrokerSocket:
         self._broker = broker
         path.unlink(missing_ok=True)
         try:
-            server = _Server(str(path), _Connection)
+            server = _Server(path, (self.topics, self.offsets, self.read, self.write, self.group, self.identity))
         except OSError as error:  # a path of more than 100 characters, for one
             raise UsageError(f"cannot listen at {path}: {error}", hint="name a shorter folder by --data") from None
-        calls = (self.topics, self.offsets, self.read, self.write, self.group, self.identity)
-        server.calls = {call.__name__: call for call in calls}
         threading.Thread(target=server.serve_forever, name="broker-socket", daemon=True).start()
 
     def identity(self) -> str:
@@ -83,10 +84,10 @@ class BrokerSocket:
         rows, positions, size = list[Row](), list[tuple[int, int]](), 0
         for topic, partition, offset in places:
             log = self._broker.log(topic, partition)
-            upto = min(log.end, offset + MOST_ROWS)
+            upto = min(log.end, offset + _MOST_ROWS)
             position = max(offset, upto)
             for record in log.read(offset, upto):
-                if len(rows) == MOST_ROWS or size >= MOST_BYTES:
+                if len(rows) == _MOST_ROWS or size >= _MOST_BYTES:
                     position = record.offset
                     break
                 rows.append((*record[:5], record.read_headers(), record.at_ms))
