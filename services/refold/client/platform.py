@@ -22,7 +22,7 @@ from refold.core.confusables import spelt
 from refold.core.errors import RefoldError, UnreachableError, UsageError
 from refold.core.run.state import RunState
 from refold.core.topics import RUN_STREAM, TOOL_REQUESTED, executors, pool_of
-from refold.engine.adapters.kafka import clients
+from refold.engine.adapters.kafka import clients, light
 from refold.engine.adapters.kafka.groups import GroupState, group_states
 from refold.engine.adapters.kafka.publisher import KafkaPublisher
 from refold.engine.adapters.kafka.reader import KafkaLogReader
@@ -177,8 +177,7 @@ def listens(server: str) -> bool:
     host, _, port = server.strip().rpartition(":")
     try:
         if server.startswith(LIGHT):
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(server.removeprefix(LIGHT))
+            light.connected(server.removeprefix(LIGHT)).close()
             return True
         socket.create_connection((host.strip("[]") or "127.0.0.1", int(port)), KNOCK_S).close()
     except (OSError, ValueError):

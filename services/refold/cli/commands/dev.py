@@ -24,6 +24,7 @@ from urllib.request import ProxyHandler, build_opener
 from refold.cli import options, output
 from refold.cli.apps import app_pools, load_app
 from refold.cli.commands.provision import Provision, folder_of, people_of
+from refold.cli.commands.schedule import apply_in_background
 from refold.cli.platform import Printer, quiet
 from refold.client.platform import listens
 from refold.core.errors import NotFoundError, RefoldError, UsageError
@@ -82,16 +83,19 @@ def dev(
     people = people_of(rules, keys) if on_loopback(own.kafka or "localhost") else {}
     needs = Provision(_pools(app), keys, rules, few=True, people=people)
     if own.light:
-        if own.apart or own.kafka or own.redis or own.postgres:
-            raise UsageError("--light has no servers, and one process", hint="leave out the options that name others")
-        env = ChainMap(*(dict(service.env) for service in dev_services(app, needs, together=True)))
-        import_module("refold.cli.commands.light").run_light(app, data, needs, env, fresh=fresh)
+        _run_light(app, data, needs, own, fresh=fresh)
         return
     stack = DevStack(
         data_dir(data),
         servers=Servers(own.kafka or None, own.redis or None, postgres=own.postgres),
         fresh=fresh,
-        services=dev_services(app, needs, shared=own.postgres or named.startswith("postgres"), together=not own.apart),
+        services=dev_services(
+            app,
+            needs,
+            shared=own.postgres or named.startswith("postgres"),
+            together=not own.apart,
+            sources=bool(load_app(app).sources),
+        ),
         prepare=needs.prepare,
         listeners=Listeners(output.progress(after_s=0), _print_exit, _print_trouble),
     )
@@ -102,7 +106,7 @@ def dev(
 
         def restart() -> None:
             stack.supervisor.restart(users)
-            apply_schedules(app, stack.data_dir)
+            apply_in_background(app, stack.data_dir)
 
         watch, announced = CodeWatch(app, stack.data_dir, restart), False
         pages = "gateway" in stack.supervisor.pids()
@@ -113,7 +117,7 @@ def dev(
                 announced = True
                 _print_ready(stack, app, needs, watch.version)
                 if load_app(app).schedules:
-                    apply_schedules(app, stack.data_dir)
+                    apply_in_background(app, stack.data_dir)
                     output.say("schedules       refold schedule list")
                 output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops all of it[/]")
             if pages and has_pages(stack):
@@ -127,6 +131,13 @@ def dev(
     output.say("stopped; the data is kept for the next start")
 
 
+def _run_light(app: str, data: str, needs: Provision, own: Layout, *, fresh: bool) -> None:
+    if own.apart or own.kafka or own.redis or own.postgres:
+        raise UsageError("--light has no servers, and one process", hint="leave out the options that name others")
+    env = ChainMap(*(dict(service.env) for service in dev_services(app, needs, together=True)))
+    import_module("refold.cli.commands.light").run_light(app, data, needs, env, fresh=fresh)
+
+
 def _pools(app: str) -> tuple[str, ...]:
     try:
         return app_pools(app)
@@ -136,7 +147,9 @@ def _pools(app: str) -> tuple[str, ...]:
         raise
 
 
-def dev_services(app: str, needs: Provision, *, shared: bool = False, together: bool = False) -> list[ServiceProcess]:
+def dev_services(
+    app: str, needs: Provision, *, shared: bool = False, together: bool = False, sources: bool = False
+) -> list[ServiceProcess]:
     """A planner, an approval service, executors per pool, and services of the views; `shared` if in Postgres.
     `together`: planner and executors are one process, called `all`."""
 
@@ -153,20 +166,13 @@ def dev_services(app: str, needs: Provision, *, shared: bool = False, together: 
     views = [service("gateway", "--data", str(needs.keys.parent), **acting)] if is_installed("fastapi") else []
     if is_installed("sqlalchemy") and (shared or not views):  # a gateway keeps views in SQLite itself
         views.insert(0, service("projections"))
-    if load_app(app).sources:
+    if sources:
         views.append(service("sources"))
     approval = service("approval", "--key", str(needs.file("decision")))
     if together:
         return [service("all", **sealing), approval, *views]
     executors = [service("executor", "--pool", pool, **sealing) for pool in needs.pools]
     return [service("planner"), approval, *executors, *views]
-
-
-def apply_schedules(app: str, data: Path) -> None:
-    # A process of its own: it waits for a planner, and has the code as it is now.
-    command = [sys.executable, "-m", "refold", "schedule", "apply", "--app", app, "--data", str(data)]
-    with (data / "logs" / "schedules.log").open("ab") as log:
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def has_pages(stack: DevStack) -> bool:

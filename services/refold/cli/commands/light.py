@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
 
 from refold.cli import output
 from refold.cli.apps import load_app
-from refold.cli.commands.dev import apply_schedules, is_installed
 from refold.cli.commands.provision import Provision
+from refold.cli.commands.schedule import apply_in_background
 from refold.cli.commands.serve.process import ALL, Served, served
 from refold.dev.files import FolderLock, write_atomic
 from refold.dev.ports import HOST, remembered_ports
@@ -65,8 +66,8 @@ def run_light(app: str, data: str, needs: Provision, env: Mapping[str, str], *, 
             time.sleep(_LOOK_S)
         output.say(f"[dim]ready after {time.monotonic() - began:.1f} s; Ctrl-C stops it[/]")
         if loaded.schedules:
-            apply_schedules(app, folder)
-        if is_installed("fastapi"):
+            apply_in_background(app, folder)
+        if find_spec("fastapi"):
             _serve_pages(process, app, data)
 
     # By name, as the catalogue loads them: they are commands of their own.

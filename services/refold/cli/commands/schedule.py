@@ -1,7 +1,10 @@
 """`refold schedule`: runs of agents by the clock."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from refold.cli import options, output
@@ -145,3 +148,11 @@ def print_schedule(row: ScheduleRow) -> None:
 
 def _last(row: ScheduleRow) -> str:
     return f"{row.outcomes[-1]['status']} {row.outcomes[-1]['tick']}" if row.outcomes else "-"
+
+
+def apply_in_background(app: str, data: Path) -> None:
+    """Apply the schedules of an app on a `refold dev`; the output goes to `logs/schedules.log`."""
+    # A process of its own: it waits for a planner, and has the code as it is now.
+    command = [sys.executable, "-m", "refold", "schedule", "apply", "--app", app, "--data", str(data)]
+    with (data / "logs" / "schedules.log").open("ab") as log:
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -31,6 +31,13 @@ _AWAY_S = 0.1
 Report = Callable[[KafkaError | None, Message], object]
 
 
+def connected(path: str) -> BufferedRWPair:
+    """Connection to a `refold dev --light`. **Raises** OSError if none listens at the path."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        return connection.makefile("rwb")
+
+
 class LightClient:
     """Consumer, producer and admin in one; reads by position, in no group. Its connection opens with the first
     request, and again after a failure."""
@@ -51,7 +58,7 @@ class LightClient:
         """**Raises** KafkaException if the process is away, or a topic unknown."""
         with self._asking:
             try:
-                self._link = link = self._link or self._connect()
+                self._link = link = self._link or connected(self._path)
                 link.write(marshal.dumps((request, arguments)))
                 link.flush()
                 problem, answer = marshal.load(link)
@@ -61,11 +68,6 @@ class LightClient:
         if problem:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, problem))
         return answer
-
-    def _connect(self) -> BufferedRWPair:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(self._path)
-            return connection.makefile("rwb")
 
     def _place(self, at: TopicPartition) -> Place:
         return at.topic.removeprefix(self._prefix), at.partition

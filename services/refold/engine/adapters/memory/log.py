@@ -48,6 +48,10 @@ class PartitionCursor:
     def flow(self, *, paused: bool) -> None:
         self.paused = paused
 
+    def nearer(self, upto: int, left: int) -> int:
+        """An offset, or the one that follows so many records."""
+        return upto if upto - self.position <= left else min(upto, self.log.beyond(self.position, left))
+
     def read(self, upto: int, taken: Taken) -> None:
         """Read up to an offset, and report it at the end or where no record shows it."""
         records = self.log.read(self.position, upto)
@@ -138,19 +142,20 @@ class Cursors:
             turn = first % len(cursors)
             cursors = cursors[turn:] + cursors[:turn]
         for cursor in cursors:
-            log, position = cursor.log, cursor.position
-            if cursor.lost:
-                self._cursors = [own for own in self._cursors if own is not cursor]
-                taken.shrunk.append(Shrunk(cursor.topic, cursor.partition, log.end))
-            elif position < log.start:
-                cursor.read(log.start, taken)
-            elif position < log.end:
-                left = limit - len(taken.records)
-                if left > 0 and not cursor.paused:
-                    upto = self.fetch(position, log.end)
-                    cursor.read(upto if upto - position <= left else min(upto, log.beyond(position, left)), taken)
-            elif cursor.end is not None and position >= cursor.end:
-                cursor.read(position, taken)
+            self._read_at(cursor, taken, limit - len(taken.records))
+
+    def _read_at(self, cursor: PartitionCursor, taken: Taken, left: int) -> None:
+        log, position = cursor.log, cursor.position
+        if cursor.lost:
+            self._cursors = [own for own in self._cursors if own is not cursor]
+            taken.shrunk.append(Shrunk(cursor.topic, cursor.partition, log.end))
+        elif position < log.start:
+            cursor.read(log.start, taken)
+        elif position < log.end:
+            if left > 0 and not cursor.paused:
+                cursor.read(cursor.nearer(self.fetch(position, log.end), left), taken)
+        elif cursor.end is not None and position >= cursor.end:
+            cursor.read(position, taken)
 
 
 class MemoryEventLog:
@@ -212,16 +217,17 @@ class MemoryEventLog:
             return
         owned = self._broker.owned(own.group, own.member)
         staying = [number for number in before if number in owned and number not in self._reopened]
-        taken.rebalances.extend([Revoked(number) for number in self.cursors.partitions if number in self._reopened])
-        taken.rebalances.extend(
-            [Revoked(number) for number in before if number not in self._reopened and number not in owned]
-        )
+        taken.rebalances.extend(map(Revoked, self._leaving(before, owned)))
         self._reopened.clear()
         self._generation = group.generation
         for number in [number for number in owned if number not in staying]:
             self._numbered += 1
             self._assignments[number] = self._numbered
             taken.rebalances.append(replace(self.cursors.capture(number, group.committed), assignment=self._numbered))
+
+    def _leaving(self, before: list[int], owned: list[int]) -> list[int]:
+        again = [number for number in self.cursors.partitions if number in self._reopened]
+        return again + [number for number in before if number not in self._reopened and number not in owned]
 
     def append(self, records: Sequence[Outgoing]) -> list[Delivery]:
         return [self._broker.write(record) for record in records]
