@@ -12,8 +12,9 @@ from tests.simulator.world.world import World
 def generations_of(world: World, name: str) -> list[LoggedRun]:
     """The generations of a run, the first one first: by the log, and by what it has lost since."""
     known = {**world.witness.unaware.runs, **world.witness.history.runs}
-    found = [run for run_id, run in known.items() if run_id == name or run_id.startswith(f"{name}+")]
-    return sorted((run for run in found if "." not in run.id), key=lambda run: int(run.id.partition("+")[2] or 1))
+    found = {run_id.removeprefix(name): run for run_id, run in known.items() if run_id.startswith((name, f"{name}+"))}
+    later = {int(rest[1:]): run for rest, run in found.items() if rest[:1] == "+" and rest[1:].isdecimal()}
+    return [*([found[""]] if "" in found else ()), *(later[number] for number in sorted(later))]
 
 
 def latest(world: World, name: str) -> LoggedRun | None:
