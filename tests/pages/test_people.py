@@ -447,6 +447,7 @@ def test_a_refused_request_sends_no_record(shop: Dev, http: httpx.Client) -> Non
         "/api/runs": [("", {"agent": 5}), ("", {"agent": "payer", "id": "a b"}), ("", [])],
         "/api/runs/{run}/fork": [("refused-2", {"at": 1}), ("nobody", {"at": 1})],
         "/api/runs/{run}/signals": [("nobody", {"name": "go"}), ("refused-2", {"name": "go"}), ("refused-1", {})],
+        "/api/runs/{run}/updates/{name}": [("nobody", {"data": 1}), ("refused-2", {"data": 1}), ("refused-1", [])],
         "/api/callbacks/{token}": [("cb_nobody_x", {"data": 1}), ("refused-1", {"data": 1})],
         "/api/runs/{run}/cancel": [("refused-2", {}), ("nobody", {})],
         "/api/runs/{run}/pause": [("refused-2", {}), ("nobody", {})],

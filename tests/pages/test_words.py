@@ -134,7 +134,7 @@ def paths_of() -> Iterator[str]:
     yield from ("/inbox", *(f"/inbox?show={tab}" for tab in ("all", "doubt", "decided")))
     yield from ("/sessions", "/sessions?session=s-1", "/tools", "/tools?days=1", "/tools?agent=deploy&tool=look")
     yield from ("/limits", "/operators", "/operators?actor=ann", "/dead-letters", "/policies", "/versions")
-    yield from ("/workers", "/health")
+    yield from ("/workers", "/health", "/schedules")
     yield from ("/dead-letters/0/0", "/dead-letters/0/0?whole=true", "/dead-letters/0/0?dry_run=true", "/runs/none")
     yield from ("/calls/none/settle", "/static/none.css", "/runs/done-1/records/99", "/approvals/none", "/?state=odd")
     yield from (f"/runs/{run}" for run in SHOWN)

@@ -244,6 +244,9 @@ def test_entries_on_their_way_are_bounded_in_number_and_in_bytes(letters: int, m
 
 def test_a_turn_answers_a_part_of_what_waits() -> None:
     rig = SlowRig()
+    rig.settings = replace(rig.settings, limits=replace(rig.settings.limits, flying_entries=LEAST * 6))
+    rig.successor()
+    rig.run()
     for number in range(LEAST * 3):
         rig.start(f"r-{number}", "looking", {"what": "it"})
     rig.run()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from refold import testing
@@ -35,8 +37,11 @@ async def order(ctx: Context, amount: int, tool: str = "pay") -> str:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Give a project with an app, which pytest is told of in its settings."""
+    # Bytecode is of a second and a size: of a change within a second another process would see nothing.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     pytester.makepyfile(shop=APP)
     pytester.makeini("[pytest]\nrefold_app = shop.py:app\n")
     return pytester
@@ -45,7 +50,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 def ran(project: pytest.Pytester, test: str, *options: str, **outcomes: int) -> str:
     """What pytest says of a test with this body, whose outcomes must be these."""
     project.makepyfile(test_it=test)
-    result = project.runpytest_inprocess("-p", "no:xdist", "-p", "no:cacheprovider", *options)
+    result = project.runpytest_inprocess("-p", "no:xdist", "-p", "no:cloudcoil", "-p", "no:cacheprovider", *options)
     result.assert_outcomes(**outcomes)
     return result.stdout.str()
 

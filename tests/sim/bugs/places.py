@@ -7,7 +7,7 @@ PLACES: dict[str, str] = {
     "MemoryLedger._release": "refold.engine.adapters.memory.ledger:MemoryLedger._release",
     "MemoryLedger._claim": "refold.engine.adapters.memory.ledger:MemoryLedger._claim",
     "archive.service._parents_first": "refold.engine.archive.service:_parents_first",
-    "archive.service.is_below": "refold.engine.archive.service:is_below",
+    "archive.service._is_of": "refold.engine.archive.service:_is_of",
     "archive.service.lying_of": "refold.engine.archive.service:run_keys",
     "Archivist._leave": "refold.engine.archive.service:Archivist._leave",
     "Archivist._move_horizon": "refold.engine.archive.service:Archivist._move_horizon",

@@ -86,7 +86,7 @@ RUTHLESS: dict[str, Bug] = {
     "copy-unverified": Bug(("erased",), (("ArchiveStore._verified", _believes_the_index),), ("die",)),
     "archived-in-name": Bug(("erased",), (("ArchiveStore.keep", _keeps_nothing),)),
     "erased-untold": Bug(("erased",), (("Archivist._settled", _told_or_not),), ("away",)),
-    "family-erased-in-part": Bug(("erased-on-demand",), (("archive.service.is_below", _itself),)),
+    "family-erased-in-part": Bug(("erased-on-demand",), (("archive.service._is_of", _itself),)),
     "children-erased-first": Bug(("erased-large",), (("archive.service._parents_first", _children_first),)),
     "tombstones-before-marker": Bug(("erased",), (wrapped("Archivist._leave", _clears_first),)),
     "marker-gone-too-soon": Bug(("erased",), (wrapped("archive.service.lying_of", _valued_alone),)),
