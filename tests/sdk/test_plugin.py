@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from refold import testing
+from refold.testing import reruns
 
 pytest_plugins = ["pytester"]
 assert testing.Kit, "loaded here once: the runs below share it"  # type: ignore[truthy-function]
@@ -39,8 +38,7 @@ async def order(ctx: Context, amount: int, tool: str = "pay") -> str:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Give a project with an app, which pytest is told of in its settings."""
-    # Bytecode is of a second and a size: of a change within a second another process would see nothing.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    # Bytecode is of a second and a size: another process would not see a change within a second.
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     pytester.makepyfile(shop=APP)
     pytester.makeini("[pytest]\nrefold_app = shop.py:app\n")
@@ -50,6 +48,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 def ran(project: pytest.Pytester, test: str, *options: str, **outcomes: int) -> str:
     """What pytest says of a test with this body, whose outcomes must be these."""
     project.makepyfile(test_it=test)
+    reruns._seeded_process.cache_clear()  # each run is one of its own, and has its own processes
     result = project.runpytest_inprocess("-p", "no:xdist", "-p", "no:cloudcoil", "-p", "no:cacheprovider", *options)
     result.assert_outcomes(**outcomes)
     return result.stdout.str()
