@@ -436,7 +436,7 @@ def _mirrored(world: World, run: LoggedRun, order: bytes | None) -> bool:
 
 
 def _never_sent(world: World, call: LoggedCall, sent: set[tuple[str, int]]) -> Iterator[str]:
-    # A call may be given up before its order could be sent: by the entry behind it, which is appended before it is read.
+    # A call may be given up before its order could be sent: by the entry behind it, appended before that one is read.
     unsure = not call.settled or call.phase == "given_up"
     for attempt in call.attempts - {call.attempt} if unsure else call.attempts:
         if (call.id, attempt) not in {*sent, (call.id, call.never_sent)} and (ORDERS, call.id) not in world.refused:
