@@ -35,7 +35,7 @@ def records(bootstrap: str) -> list[tuple[dict[str, str], Any]]:
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[tuple[dict[str, str], Any]] = []
     try:
-        while record := consumer.poll(30):
+        while (record := consumer.poll(30)) is not None:
             if error := record.error():
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
