@@ -61,8 +61,8 @@ class RecordWriter:
         if not answers:
             raise TimeoutError(f"no acknowledgement of a record for {topic} in {self._timeout_s:g} s")
         error, _ = answers[0]
-        if error is not None and error.code() in _REFUSED:
+        if error is None:
+            return idempotency_key
+        if error.code() in _REFUSED:
             raise TerminalError(f"{topic} refuses the record: {error.str()}")
-        if error is not None:
-            raise KafkaException(error)
-        return idempotency_key
+        raise KafkaException(error)
