@@ -1,6 +1,6 @@
 """Schedules of a platform: runs of the agent `refold.schedule`, and what makes them as an app declares them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from refold.client.operations.operation import OperationRow
@@ -13,7 +13,7 @@ from refold.core.errors import NotFoundError
 from refold.core.ids import RunId, generation_of, root_of
 from refold.core.messages import RunRequest
 from refold.core.run.intents import SCHEDULE_AGENT, SCHEDULE_VALUE
-from refold.core.run.state import RunState
+from refold.core.run.state import ENDED, RunState
 from refold.core.wire import canonical
 
 LABEL = "schedule"
@@ -47,9 +47,14 @@ class ScheduleRun(NamedTuple):
     """A run of a schedule; `value` is what it exposes, as JSON."""
 
     run_id: RunId
-    labels: Mapping[str, str]
+    label: str
     status: str
+    paused: bool
     value: str
+
+    @property
+    def name(self) -> str:
+        return self.label or self.run_id
 
     @property
     def age(self) -> tuple[int, str, int]:
@@ -58,22 +63,22 @@ class ScheduleRun(NamedTuple):
 
     @property
     def shown(self) -> Data:
-        shown: Data = canonical.parse(self.value or "{}")
-        return shown
+        return dict(canonical.parse(self.value or "{}"))
 
     @property
     def row(self) -> ScheduleRow:
         shown: Data = {"next": [], "started": 0, "skipped": 0, "failed": 0, "outcomes": [], "spec": {}} | self.shown
         spec: Data = shown.pop("spec")
         status = "active" if self.status in ("pending", "running", "suspended") else self.status
+        status = "paused" if self.paused and self.status not in ENDED else status
         when = spec.get("cron") or f"every {spec.get('every', '')}"
-        named = {"schedule": self.labels.get(LABEL, self.run_id), "run_id": self.run_id, "status": status}
-        return ScheduleRow(**named, agent=spec.get("agent", ""), when=when, zone=spec.get("zone", ""), **shown)
+        facts = {"schedule": self.name, "run_id": self.run_id, "status": status, "agent": spec.get("agent", "")}
+        return ScheduleRow(**shown, **facts, when=when, zone=spec.get("zone", ""))
 
 
 def schedule_rows(runs: Iterable[ScheduleRun]) -> list[ScheduleRow]:
     """Rows by name, each of the latest run."""
-    latest = {run.labels.get(LABEL, run.run_id): run for run in sorted(runs, key=lambda run: run.age)}
+    latest = {run.name: run for run in sorted(runs, key=lambda run: run.age)}
     return [latest[name].row for name in sorted(latest)]
 
 
@@ -84,9 +89,8 @@ def schedule_runs(runs: Runs, name: str = "") -> list[Run]:
 
 
 def schedule_run(run: Run) -> ScheduleRun:
-    state = run.state
-    status = "paused" if state.paused and not state.over else run.status
-    return ScheduleRun(state.run_id, first_request(run).labels, status, state.values.get(SCHEDULE_VALUE, ""))
+    state, label = run.state, first_request(run).labels.get(LABEL, "")
+    return ScheduleRun(state.run_id, label, run.status, bool(state.paused), state.values.get(SCHEDULE_VALUE, ""))
 
 
 def live_schedule(runs: Runs, name: str) -> RunState:

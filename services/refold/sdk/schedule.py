@@ -131,7 +131,7 @@ async def schedule(ctx: Context, spec: Schedule, position: Position | None = Non
 
 
 class _Ticker:
-    """One generation of a schedule: the fields of `Position`, and `busy` parts that fill in ticks of the past."""
+    """One generation of a schedule: the fields of `Position`, and `filling` tasks, which start ticks of the past."""
 
     def __init__(self, ctx: Context, spec: Schedule, position: Position) -> None:
         self.ctx, self.spec = ctx, spec
@@ -139,7 +139,8 @@ class _Ticker:
         self.started, self.skipped, self.failed = position.started, position.skipped, position.failed
         self.running: dict[Any, datetime] = {}
         self.queued: datetime | None = None
-        self.changed, self.room, self.busy, self.begun = asyncio.Event(), asyncio.Event(), 0, 0
+        self.changed, self.room, self.begun = asyncio.Event(), asyncio.Event(), 0
+        self.filling: set[asyncio.Task[None]] = set()
         for answered in (self.set, self.trigger, self.backfill):
             ctx.on(answered.__name__)(answered)
 
@@ -156,7 +157,7 @@ class _Ticker:
 
     async def run(self) -> Any:
         # The next generation does not have the runs of this one: it begins when none goes on, or late.
-        while self.busy or self.begun < GENERATION_TICKS or (self.running and self.begun < 2 * GENERATION_TICKS):
+        while self.filling or self.begun < GENERATION_TICKS or (self.running and self.begun < 2 * GENERATION_TICKS):
             self.expose()
             await self.next_tick()
         return self.ctx.continue_as({"spec": self.spec, "position": {"after": self.after, **self.figures}})
@@ -212,10 +213,9 @@ class _Ticker:
                     self.room.clear()
                     await self.room.wait()
                 self.start(recorded)
-            self.busy -= 1
 
-        self.busy += 1
-        self.filling = asyncio.create_task(start_all())
+        self.filling.add(task := asyncio.create_task(start_all()))
+        task.add_done_callback(self.filling.discard)
         return len(ticks)
 
     def begin(self, tick: datetime) -> None:

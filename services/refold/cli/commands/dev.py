@@ -104,9 +104,10 @@ def dev(
         users = ["all", "planner", "executor", "approval", "sources"]
         users += ["projections", "gateway"] * bool(load_app(app).projections)
 
-        def restart() -> None:
+        def restart(schedules: bool) -> None:
             stack.supervisor.restart(users)
-            apply_in_background(app, stack.data_dir)
+            if schedules:
+                apply_in_background(app, stack.data_dir)
 
         watch, announced = CodeWatch(app, stack.data_dir, restart), False
         pages = "gateway" in stack.supervisor.pids()
@@ -348,9 +349,10 @@ def code_of(app: str) -> list[str]:
 
 
 def print_code(app: str) -> None:
-    """Print the files and pools of an app as JSON, or only the error."""
+    """Print the files and pools of an app as JSON, and whether it has schedules; or only the error."""
     try:
-        print(json.dumps([code_of(app), load_app(app).pools]))  # noqa: T201 - for the process that watches
+        files, loaded = code_of(app), load_app(app)
+        print(json.dumps([files, loaded.pools, bool(loaded.schedules)]))  # noqa: T201 - for the process that watches
     except RefoldError as error:
         print(json.dumps([error.message]))  # noqa: T201
 
@@ -367,9 +369,9 @@ def running_code(data: Path) -> str:
 
 
 class CodeWatch:
-    """Watches an app's files, and calls `restart` after a change that loads."""
+    """Watches an app's files, and calls `restart` after a change that loads; its argument: the app has schedules."""
 
-    def __init__(self, app: str, data: Path, restart: Callable[[], None]) -> None:
+    def __init__(self, app: str, data: Path, restart: Callable[[bool], None]) -> None:
         self._app, self._data, self._restart = app, data, restart
         self._take(code_of(app))
         self._current = self._loaded = self._times()
@@ -390,12 +392,12 @@ class CodeWatch:
             return
         self._loaded, old = self._current, self.version
         run = subprocess.run([sys.executable, "-c", _LOAD, self._app], capture_output=True, text=True, check=False)
-        files, *pools = json.loads((run.stdout.splitlines() or [json.dumps([run.stderr[-500:]])])[-1])
-        if not pools:
+        files, *facts = json.loads((run.stdout.splitlines() or [json.dumps([run.stderr[-500:]])])[-1])
+        if not facts:
             output.warn(f"code {old} goes on: {files}")
         elif version_of(files) != old:
             self._take(files)
-            if new := sorted({*pools[0]} - {*load_app(self._app).pools}):
+            if new := sorted({*facts[0]} - {*load_app(self._app).pools}):
                 output.warn(f"nothing serves the new pool {new[0]}: start `refold dev` again")
             output.say(f"{output.escape(self._app)} changed: code [bold]{self.version}[/] in place of {old}")
-            self._restart()
+            self._restart(facts[1])

@@ -35,7 +35,7 @@ class ScheduleOptions(Operator):
         """Make the schedules of an app as declared. **Raises** TimedOutError if no planner answers."""
         rows, settings, runs = [], self.platform.settings, schedule_runs(self.runs)
         for name, spec in app.schedules.items():
-            known = [run for run in runs if schedule_run(run).row.schedule == name]
+            known = [run for run in runs if schedule_run(run).name == name]
             found = applied(known, name, spec.model_dump(mode="json"), self.who)
             operation = found.operation
             if found.request:
@@ -44,10 +44,8 @@ class ScheduleOptions(Operator):
             if operation:
                 self.perform(operation)
             rows.append({"schedule": name, "outcome": found.outcome})
-        undeclared = {
-            row.schedule for row in rows_of(self) if row.status in ("active", "paused")
-        } - app.schedules.keys()
-        return rows + [{"schedule": name, "outcome": "not in the app"} for name in sorted(undeclared)]
+        live = [row.schedule for row in schedule_rows(map(schedule_run, runs)) if row.status in ("active", "paused")]
+        return rows + [{"schedule": name, "outcome": "not in the app"} for name in live if name not in app.schedules]
 
     def steer(self, kind: str, name: str, reason: str = "") -> None:
         by = By(self.who, reason, False, self.signing(self.key))
@@ -55,10 +53,9 @@ class ScheduleOptions(Operator):
         self.print_one(name)
 
     def print_one(self, name: str) -> None:
-        row = next((row for row in rows_of(self, name)), None)
-        if row is None:
+        if not (rows := rows_of(self, name)):
             raise NotFoundError(f"there is no schedule {name}", hint="`refold schedule list` shows all")
-        self.print(row, partial(print_schedule, row))
+        self.print(rows[0], partial(print_schedule, rows[0]))
 
     def update(self, name: str, what: str, data: object) -> str:
         state = live_schedule(self.runs, name)
@@ -75,12 +72,8 @@ def rows_of(shell: Operator, name: str = "") -> list[ScheduleRow]:
 def list_schedules(*, shell: Operator) -> None:
     """List schedules: their next tick, and their last run."""
     rows = rows_of(shell)
-    cells = [
-        {**row.dump(), "next": row.next[0] if row.next and row.status == "active" else "-", "last": _last(row)}
-        for row in rows
-    ]
     nothing = "no schedules: `app.every(...)` declares one, `refold schedule apply --app APP` begins it"
-    shell.print_rows(rows, "schedule status agent when zone next last", nothing, cells=cells)
+    shell.print_rows(rows, "schedule status agent when zone next last", nothing, cells=map(_cells, rows))
 
 
 def show_schedule(name: NameArgument, *, shell: ScheduleOptions) -> None:
@@ -138,16 +131,17 @@ def backfill_schedule(
 
 
 def print_schedule(row: ScheduleRow) -> None:
-    output.say(
-        f"[bold]{output.escape(row.schedule)}[/] is {row.status}: {output.escape(row.agent)}, {row.when} {row.zone}"
-    )
+    about = output.escape(f"{row.agent}, {row.when} {row.zone}")
+    output.say(f"[bold]{output.escape(row.schedule)}[/] is {row.status}: {about}")
     output.say(f"run {row.run_id}: {row.started} started, {row.skipped} skipped, {row.failed} failed")
     output.print_rows([{"next": tick} for tick in row.next], ["next"], "no next tick")
     output.print_rows(row.outcomes[::-1], ["tick", "status", "run"], "no run is over so far")
 
 
-def _last(row: ScheduleRow) -> str:
-    return f"{row.outcomes[-1]['status']} {row.outcomes[-1]['tick']}" if row.outcomes else "-"
+def _cells(row: ScheduleRow) -> dict[str, object]:
+    following = row.next[0] if row.next and row.status == "active" else "-"
+    last = f"{row.outcomes[-1]['status']} {row.outcomes[-1]['tick']}" if row.outcomes else "-"
+    return {**row.dump(), "next": following, "last": last}
 
 
 def apply_in_background(app: str, data: Path) -> None:

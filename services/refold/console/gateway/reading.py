@@ -219,10 +219,9 @@ class ReadSide:
         runs = []
         for run, row in rows.items():
             label, value = labels.get((run, LABEL)), values.get((run, SCHEDULE_VALUE))
-            status = "paused" if row["paused"] and row["status"] not in ENDED else str(row["status"])
-            named = {LABEL: str(label[tables.RUN_LABELS.places["value"]])} if label else {}
+            name = str(label[tables.RUN_LABELS.places["value"]]) if label else ""
             text = str(value[tables.RUN_VALUES.places["value"]]) if value else ""
-            runs.append(ScheduleRun(RunId(run), named, status, text))
+            runs.append(ScheduleRun(RunId(run), name, str(row["status"]), bool(row["paused"]), text))
         return schedule_rows(runs)
 
     def letters(self, view: ViewReader, filters: api.LetterFilter) -> list[Letter]:
